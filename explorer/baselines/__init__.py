@@ -1,0 +1,1 @@
+"""Standard algorithms to compare with."""

@@ -1,0 +1,1 @@
+"""Schedules made of schedules: reversal and composition."""

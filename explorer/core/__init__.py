@@ -1,0 +1,1 @@
+"""The nouns every other room uses: topology, collective, sketch, schedule, costs, bounds."""

@@ -1,0 +1,1 @@
+"""One design point through synthesis, verification, lowering and simulation."""

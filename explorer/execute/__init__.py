@@ -1,0 +1,1 @@
+"""A program run for real on CPU processes."""

@@ -1,0 +1,1 @@
+"""Program files: MSCCL XML in its dialects."""

@@ -1,0 +1,1 @@
+"""Schedule to Program: buffers, thread blocks, channels, dependencies."""

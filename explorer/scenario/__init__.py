@@ -1,0 +1,1 @@
+"""Scenario YAML to design points."""

@@ -1,0 +1,1 @@
+"""Named sketches, and readers for our YAML and TACCL's JSON."""

@@ -1,0 +1,1 @@
+"""Running many design points."""

@@ -1,0 +1,1 @@
+"""Synthesis with HiGHS: routing, ordering, scheduling."""

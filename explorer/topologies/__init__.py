@@ -1,0 +1,1 @@
+"""Builders of machines, and one reader per topology file format."""

@@ -1,0 +1,1 @@
+"""Independent proof that a schedule, a program or a file is right."""
