@@ -187,7 +187,8 @@ def _shape_problems(graph: RankGraph, sketch: Sketch) -> list[Problem]:
         return [
             Problem(
                 where,
-                f"nodes have {sorted(set(counts.tolist()))} GPUs; a sketch needs equal nodes with consecutive ranks",
+                f"nodes have {sorted(set(counts.tolist()))} GPUs; a sketch needs equal nodes with"
+                " consecutive ranks",
             )
         ]
     problems = []
@@ -206,14 +207,14 @@ def _shape_problems(graph: RankGraph, sketch: Sketch) -> list[Problem]:
         "internode_sketch.gpus_to_sender_rev_map": list(sketch.relay_of or ()),
     }
     for key, ranks in named.items():
-        for rank in sorted(set(ranks)):
-            if not 0 <= rank < per_node:
-                problems.append(
-                    Problem(
-                        f"{where}: {key}",
-                        f"local rank {rank} does not exist, a node has ranks 0-{per_node - 1}",
-                    )
-                )
+        problems += [
+            Problem(
+                f"{where}: {key}",
+                f"local rank {rank} does not exist, a node has ranks 0-{per_node - 1}",
+            )
+            for rank in sorted(set(ranks))
+            if not 0 <= rank < per_node
+        ]
     if sketch.relay_of is not None and len(sketch.relay_of) != per_node:
         problems.append(
             Problem(

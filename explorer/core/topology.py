@@ -291,7 +291,8 @@ def _problems(devices: tuple[Device, ...], links: tuple[Link, ...]) -> list[str]
             problems.append(f"{name} has alpha {link.alpha_us} us, expected a number >= 0")
         if not (link.beta_us_per_mib > 0 and np.isfinite(link.beta_us_per_mib)):
             problems.append(
-                f"{name} has beta {link.beta_us_per_mib} us/MiB, expected a number > 0 (leave out dead links)"
+                f"{name} has beta {link.beta_us_per_mib} us/MiB, expected a number > 0"
+                " (leave out dead links)"
             )
     if not any(d.kind == "gpu" for d in devices):
         problems.append("no GPU in it")
