@@ -1,0 +1,1 @@
+"""Compiled engine: the semantics of :mod:`sim.engine` on numba over flat arrays."""

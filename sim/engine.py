@@ -1,0 +1,1 @@
+"""Reference engine on simpy: the specification of ``ideal`` fidelity."""
