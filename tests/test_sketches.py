@@ -1,0 +1,190 @@
+"""Sketches: shipped ones, TACCL's JSON, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from explorer.core.rank_graph import rank_graph
+from explorer.core.sketch import Sketch, apply_sketch
+from explorer.core.topology import Device, Link, Topology
+from explorer.errors import InputError
+from explorer.sketches.registry import load_sketch, sketch_names
+
+DATA = Path(__file__).parent / "data" / "sketches"
+MESH = [
+    *((0, 1), (0, 2), (0, 3), (0, 4), (1, 2), (1, 3), (1, 5), (2, 3)),
+    *((2, 6), (3, 7), (4, 5), (4, 6), (4, 7), (5, 6), (5, 7), (6, 7)),
+]
+
+
+def machine(nodes: int, per_node: int, mesh: list[tuple[int, int]] | None = None) -> Topology:
+    """GPUs on a mesh (or one switch) per node, all of a node behind one NIC on one fabric."""
+    devices = [
+        Device(f"gpu{n * per_node + g}", "gpu", n) for n in range(nodes) for g in range(per_node)
+    ]
+    links = []
+
+    def both(a: int, b: int, alpha: float, beta: float) -> None:
+        links.append(Link(a, b, "generic", alpha, beta))
+        links.append(Link(b, a, "generic", alpha, beta))
+
+    for node in range(nodes):
+        first = node * per_node
+        if mesh is None:
+            devices.append(Device(f"n{node}/nvswitch", "nvswitch", node))
+            for g in range(per_node):
+                both(first + g, len(devices) - 1, 0.1, 8)
+        for a, b in mesh or []:
+            both(first + a, first + b, 0.1, 23)
+        devices.append(Device(f"n{node}/nic", "nic", node))
+        for g in range(per_node):
+            both(first + g, len(devices) - 1, 0.1, 90)
+    devices.append(Device("fabric", "switch", -1))
+    for i, device in enumerate(devices):
+        if device.kind == "nic":
+            both(i, len(devices) - 1, 1.0, 105)
+    return Topology("test", tuple(devices), tuple(links))
+
+
+def nodes_and_gpus(name: str) -> tuple[int, int]:
+    if "dgx2" in name:
+        per_node = 16
+    elif "torus" in name:
+        per_node = 27
+    elif "gpu4" in name or "dumb" in name:
+        per_node = 4
+    elif "gpu2" in name:
+        per_node = 2
+    else:
+        per_node = 8
+    return json.loads((DATA / name).read_text(encoding="utf-8"))["nnodes"], per_node
+
+
+@pytest.mark.parametrize("name", sorted(p.name for p in DATA.glob("*.json")))
+def test_published_sketch_is_read(name: str) -> None:
+    nodes, per_node = nodes_and_gpus(name)
+    topology = machine(nodes, per_node)
+    if "invalid" in name:
+        with pytest.raises(InputError, match=r'gpus_to_sender_rev_map\."8"'):
+            load_sketch(str(DATA / name), topology)
+        return
+    sketch = load_sketch(str(DATA / name), topology)
+    assert sketch.nodes == nodes
+    graph = apply_sketch(rank_graph(topology), sketch)
+    raw = json.loads((DATA / name).read_text(encoding="utf-8"))
+    inside = nodes * per_node * (per_node - 1)
+    conn = raw.get("internode_sketch", {}).get("internode_conn", {})
+    words = {"fully-connected": per_node**2, "direct-map": per_node}
+    pairs = words[conn] if isinstance(conn, str) else sum(map(len, conn.values()))
+    assert graph.edges == inside + nodes * (nodes - 1) * pairs
+    assert sketch.chunks_per_rank == raw["hyperparameters"]["input_chunkup"]
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", ["ndv2-sk-1", "ndv2-sk-2", "dgx2-sk-1", "dgx2-sk-2"])
+def test_shipped_sketches_serve_any_node_count(name: str, nodes: int) -> None:
+    assert name in sketch_names()
+    dgx2 = name.startswith("dgx2")
+    topology = machine(nodes, 16 if dgx2 else 8, None if dgx2 else MESH)
+    sketch = load_sketch(name, topology)
+    graph = apply_sketch(rank_graph(topology), sketch)
+    per_pair = {"ndv2-sk-1": 1, "ndv2-sk-2": 64, "dgx2-sk-1": 8, "dgx2-sk-2": 16}[name]
+    inside = nodes * (16 * 15 if dgx2 else 32)
+    assert graph.edges == inside + nodes * (nodes - 1) * per_pair
+    assert all(
+        span % offset == 0 and topology.ranks % span == 0 for offset, span in sketch.symmetry
+    )
+
+
+def test_shipped_sketch_equals_the_published_one() -> None:
+    topology = machine(2, 16)
+    ours = load_sketch("dgx2-sk-1", topology)
+    theirs = load_sketch(str(DATA / "taccl_sk1-dgx2-n2.json"), topology)
+    for field in ("senders", "relay_of", "symmetry", "enforce_ordering", "chunks_per_rank"):
+        assert getattr(ours, field) == getattr(theirs, field), field
+
+
+def test_tacccl_multiplier_counts_links_per_nic() -> None:
+    topology = machine(2, 8, MESH)
+    sketch = load_sketch(str(DATA / "taccl_sk2-ndv2-n2.json"), topology)
+    graph = apply_sketch(rank_graph(topology), sketch, nics_per_node=1)
+    assert set(graph.beta_us_per_mib[graph.inter_node]) == {105.0 * 64}
+
+
+def write(tmp_path: Path, text: str, name: str = "k.json") -> str:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_c22_disconnected_nodes_are_named_before_any_solver_runs(tmp_path: Path) -> None:
+    text = """{"nnodes": 2, "intranode_sketch": {"strategy": "none"}, "internode_sketch":
+        {"strategy": "relay", "internode_conn": {}}, "symmetry_offsets": [],
+        "hyperparameters": {"input_chunkup": 1}}"""
+    topology = machine(2, 8, MESH)
+    sketch = load_sketch(write(tmp_path, text), topology)
+    with pytest.raises(InputError, match="ranks 0-7 cannot reach 8-15"):
+        apply_sketch(rank_graph(topology), sketch)
+
+
+def test_c26_every_misspelt_word_gets_its_nearest(tmp_path: Path) -> None:
+    text = """{"nnodes": 2, "intranode_sketch": {"strategy": "swich"}, "internode_sketch":
+        {"strategy": "relay", "internode_conn": "direct_map"}, "symetry_offsets": [[8, 16]],
+        "hyperparameters": {"input_chunkup": 1}}"""
+    with pytest.raises(InputError) as caught:
+        load_sketch(write(tmp_path, text), machine(2, 8))
+    texts = [str(p) for p in caught.value.problems]
+    assert len(texts) == 3
+    for word in ("'switch'", "'direct-map'", "'symmetry_offsets'"):
+        assert sum(f"did you mean {word}" in t for t in texts) == 1, word
+
+
+def test_c58_one_node_needs_no_internode_part(tmp_path: Path) -> None:
+    text = """{"nnodes": 1, "intranode_sketch": {"strategy": "none"}, "symmetry_offsets": [],
+        "hyperparameters": {"input_chunkup": 1}}"""
+    topology = machine(1, 8, MESH)
+    assert apply_sketch(rank_graph(topology), load_sketch(write(tmp_path, text), topology)).edges
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "expected"),
+    [
+        ('{"nnodes": 3}', "k.json", "for 3 nodes"),
+        ('{"nnodes": 2, "nnodes": 2}', "k.json", "appears twice"),
+        ('{"nnodes": 2,}', "k.json", "k.json:1"),
+        ("[1, 2]", "k.json", "expected keys and values"),
+        ('{"symmetry_offsets": [[3, 8]]}', "k.json", "offset 3 does not divide"),
+        ('{"symmetry_offsets": [[8, 24]]}', "k.json", "span 24 does not divide"),
+        ("senders: {0: [8]}", "k.yaml", "local rank 8 does not exist"),
+        ("senders: {0: [1]}\nsenders: {0: [1]}", "k.yaml", "k.yaml:2"),
+        ("chunks: 0", "k.yaml", "at least 1"),
+        ("chunk: 1", "k.yaml", "did you mean 'chunks'"),
+        ("relay: {0: [0, 1, 2]}", "k.yaml", "no sender for the chunks of local ranks"),
+        ("relay: {0: [0, 1], 1: [1, 2, 3, 4, 5, 6, 7]}", "k.yaml", "already leaves the node"),
+        ("switches: [{ranks: all, policy: uc-mim}]", "k.yaml", "did you mean 'uc-min'"),
+        ("a: &a [*a]", "k.yaml", "k.yaml"),
+        ("\x00\x01", "k.yaml", "k.yaml"),
+    ],
+)
+def test_bad_sketch_is_refused_with_its_place(
+    tmp_path: Path, text: str, name: str, expected: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        load_sketch(write(tmp_path, text, name), machine(2, 8, MESH))
+    assert expected in str(caught.value)
+
+
+def test_unknown_name_suggests_the_nearest() -> None:
+    with pytest.raises(InputError, match="did you mean 'ndv2-sk-1'"):
+        load_sketch("ndv2-sk1", machine(2, 8, MESH))
+
+
+def test_unequal_nodes_are_refused() -> None:
+    devices = (Device("gpu0", "gpu", 0), Device("gpu1", "gpu", 0), Device("gpu2", "gpu", 1))
+    links = tuple(Link(a, b, "generic", 1, 1) for a in range(3) for b in range(3) if a != b)
+    graph = rank_graph(Topology("odd", devices, links))
+    with pytest.raises(InputError, match="equal nodes"):
+        apply_sketch(graph, Sketch("any"))
