@@ -1,0 +1,189 @@
+"""Programs that a method offers for a design point, and the choice among them.
+
+A synthesizer's schedule can be lowered in several ways, and what counts is the time of the
+program, not of the plan: every lowering is simulated and the fastest that the target can load is
+kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+
+from explorer.baselines.registry import build_baseline
+from explorer.core.collective import Collective, Sizing, sizing
+from explorer.core.costs import CostModel
+from explorer.core.rank_graph import RankGraph
+from explorer.core.schedule import Schedule
+from explorer.core.sketch import Sketch
+from explorer.errors import VerificationError
+from explorer.evaluate.machine import Machine
+from explorer.evaluate.network import network_for
+from explorer.evaluate.simulated import collective_of, simulate_program
+from explorer.formats.dialects import UNLIMITED, exceeded
+from explorer.lower.lower import lowerings
+from explorer.scenario.point import DesignPoint
+from explorer.synth.registry import synthesize
+from explorer.units import ELEMENT_BYTES
+from explorer.verify.schedule import verify_schedule
+from sim.program import Program
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """The program chosen for a design point.
+
+    Parameters
+    ----------
+    program
+        None when no lowering fits the target.
+    not_lowered
+        Why, then.
+    plan_time_us
+        Makespan of the schedule it was lowered from; None for a baseline, which has no plan.
+    lowering
+        Which lowering won; empty for a baseline.
+    simulated
+        Row of its simulation.
+    stages
+        Solver stages: name, status, objective, bound, gap, nodes, seconds.
+    limited
+        Whether a wall-clock limit cut the search.
+    seconds
+        Of synthesis, lowering and choice, simulation included.
+    """
+
+    program: Program | None
+    not_lowered: str | None
+    plan_time_us: float | None
+    lowering: str
+    simulated: dict[str, object]
+    stages: tuple[dict[str, object], ...]
+    limited: bool
+    seconds: float
+
+
+def baseline_candidate(point: DesignPoint, machine: Machine, chunks: int) -> Candidate:
+    """Build a standard algorithm and simulate it."""
+    started = time.perf_counter()
+    collective = Collective(point.collective, machine.topology.ranks, chunks, point.root)
+    program = build_baseline(
+        point.method,
+        machine.topology,
+        collective,
+        placement=point.placement,
+        protocol=point.protocol,
+        channels=point.channels,
+        instances=point.instances,
+    )
+    built = time.perf_counter() - started
+    reason = _unfit(program, point.dialect)
+    row = _simulated(program, point, machine, None)
+    if reason:
+        return Candidate(None, reason, None, "", row, (), False, built)
+    return Candidate(program, None, None, "", row, (), False, built)
+
+
+def synthesized_candidate(
+    point: DesignPoint,
+    machine: Machine,
+    graph: RankGraph,
+    sketch: Sketch | None,
+    chunks: int,
+    progress: Progress | None,
+) -> Candidate:
+    """Synthesize, verify the plans, lower each in several ways and keep the fastest program."""
+    started = time.perf_counter()
+    collective = Collective(point.collective, machine.topology.ranks, chunks, point.root)
+    result = synthesize(
+        graph,
+        collective,
+        plan_sizing(collective, point.size_bytes, point.instances),
+        CostModel(point.cost_model),
+        sketch,
+        method=point.method,
+        time_limit_s=point.time_limit_s,
+        progress=progress,
+    )
+    stages = tuple(asdict(stage) for stage in result.stages)
+    best: Candidate | None = None
+    refusals: list[str] = []
+    for schedule in result.candidates:
+        _prove_schedule(schedule, graph)
+        for name, program in _lowered(schedule, graph, point):
+            reason = _unfit(program, point.dialect)
+            if reason:
+                refusals.append(reason)
+                continue
+            row = _simulated(program, point, machine, graph)
+            if best is None or _rank(row, program) < _rank(best.simulated, best.program):
+                best = Candidate(
+                    program, None, schedule.makespan_us, name, row, stages, result.limited, 0.0
+                )
+    seconds = time.perf_counter() - started
+    if best is None:
+        plan = result.candidates[0].makespan_us
+        reason = sorted(refusals)[0] if refusals else "no lowering was offered"
+        return Candidate(None, reason, plan, "", {}, stages, result.limited, seconds)
+    return replace(best, seconds=seconds)
+
+
+def plan_sizing(collective: Collective, size_bytes: int | None, instances: int) -> Sizing:
+    """Size a schedule is planned for: each of its chunks is run as ``instances`` equal parts.
+
+    Sizes too small for one element per chunk are planned for one element.
+    """
+    if size_bytes is None:
+        return sizing(collective, None)
+    fine = sizing(
+        replace(collective, chunks_per_rank=collective.chunks_per_rank * instances), size_bytes
+    )
+    chunk = max(fine.chunk_bytes, ELEMENT_BYTES) * instances
+    return Sizing(size_bytes, chunk * collective.nchunks, chunk)
+
+
+def _lowered(
+    schedule: Schedule, graph: RankGraph, point: DesignPoint
+) -> Iterable[tuple[str, Program]]:
+    return lowerings(
+        schedule,
+        graph,
+        placement=point.placement,
+        protocol=point.protocol,
+        instances=point.instances,
+        name=f"{point.method}-{point.collective}",
+    )
+
+
+def _simulated(
+    program: Program, point: DesignPoint, machine: Machine, graph: RankGraph | None
+) -> dict[str, object]:
+    collective = collective_of(program)
+    return simulate_program(
+        program,
+        network_for(machine.topology, program, graph),
+        collective,
+        sizing(collective, point.size_bytes),
+        cost_model=point.cost_model,
+        fidelity=point.fidelity,
+    )
+
+
+def _rank(row: dict[str, object], program: Program | None) -> tuple[float, int]:
+    return (float(str(row["time_us"])), program.steps if program else 0)
+
+
+def _unfit(program: Program, dialect: str) -> str:
+    if dialect == UNLIMITED:
+        return ""
+    findings = exceeded(program, dialect)
+    return "; ".join(str(finding) for finding in findings[:3])
+
+
+def _prove_schedule(schedule: Schedule, graph: RankGraph) -> None:
+    findings = verify_schedule(schedule, graph)
+    if findings:
+        raise VerificationError("the synthesized schedule is wrong; it is not used", findings)

@@ -1,0 +1,105 @@
+"""A program's simulated time as a row of ``explorer simulate``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from explorer.core.collective import Collective, Sizing, bandwidths_gbs
+from explorer.errors import Finding, InputError, VerificationError
+from sim.errors import Deadlock, LimitReached, ProgramError
+from sim.network import Network
+from sim.program import Program
+from sim.simulate import simulate
+
+
+def collective_of(program: Program) -> Collective:
+    """Collective of a program, its chunk count from ``nchunks``.
+
+    Raises
+    ------
+    InputError
+        If ``nchunks`` is no multiple of the ranks where it must be.
+    """
+    name = program.collective
+    per = 1 if name in ("broadcast", "reduce") else program.ranks
+    if program.nchunks % per:
+        raise InputError(
+            f"{name} on {program.ranks} ranks needs a multiple of {per} chunks,"
+            f" the program has {program.nchunks}"
+        )
+    return Collective(name, program.ranks, program.nchunks // per, max(program.root, 0))
+
+
+def simulate_program(
+    program: Program,
+    network: Network,
+    collective: Collective,
+    amount: Sizing,
+    *,
+    cost_model: str = "exclusive",
+    fidelity: str = "ideal",
+    engine: str = "compiled",
+) -> dict[str, object]:
+    """Simulate one size.
+
+    Zero bytes, and a single rank, take no time: there is nothing to send.
+
+    Returns
+    -------
+    dict
+        The keys of one row of ``explorer simulate``.
+
+    Raises
+    ------
+    VerificationError
+        If the program deadlocks, with the waiting cycle.
+    InputError
+        If the network lacks a path, or an event limit was reached.
+    """
+    row: dict[str, object] = {
+        "requested_bytes": amount.requested_bytes,
+        "size_bytes": amount.size_bytes,
+        "time_us": 0.0,
+        "algbw_gbs": None,
+        "busbw_gbs": None,
+        "engine": engine,
+        "fidelity": fidelity,
+        "cost_model": cost_model,
+        "transfers": 0,
+        "seconds": 0.0,
+        "bottleneck": None,
+    }
+    if amount.chunk_bytes == 0:
+        return row
+    try:
+        result = simulate(
+            program,
+            network,
+            float(amount.chunk_bytes),
+            cost_model=cost_model,
+            fidelity=fidelity,
+            engine=engine,
+        )
+    except Deadlock as error:
+        raise VerificationError("the program deadlocks", _cycle(error.cycle)) from None
+    except (ProgramError, LimitReached) as error:
+        raise InputError(str(error)) from None
+    row["time_us"] = result.time_us
+    row["algbw_gbs"], row["busbw_gbs"] = bandwidths_gbs(
+        collective, amount.size_bytes, result.time_us
+    )
+    row["transfers"] = result.transfers
+    row["seconds"] = result.seconds
+    bottleneck = result.bottleneck()
+    if bottleneck is not None:
+        resource, direction, utilisation = bottleneck
+        row["bottleneck"] = {
+            "resource": resource,
+            "direction": direction,
+            "utilisation": utilisation,
+        }
+    return row
+
+
+def _cycle(entries: Sequence[str]) -> list[Finding]:
+    return [Finding("DEADLOCK", "", entry) for entry in entries]
