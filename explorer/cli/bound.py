@@ -28,9 +28,8 @@ def command(
         print_json(row)
         return
     unit = "us" if row["time_unit"] == "us" else "(profile units)"
-    print(
-        f"{collective} on {row['topology']}, {row['ranks']} ranks, {number(row['size_bytes'])} bytes"
-    )
+    size = number(row["size_bytes"])
+    print(f"{collective} on {row['topology']}, {row['ranks']} ranks, {size} bytes")
     print(f"latency    {number(row['latency_us'])} {unit}")
     print(f"bandwidth  {number(row['bandwidth_us'])} {unit}")
     print(f"bound      {number(row['bound_us'])} {unit}, set by {row['bottleneck']}")

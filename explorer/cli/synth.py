@@ -99,19 +99,21 @@ def _chunks(text: str | None) -> int | None:
 
 def _print(row: dict[str, object]) -> None:
     unit = "us" if row["time_unit"] == "us" else "(profile units)"
+    guide = f" with {row['sketch']}" if row["sketch"] else ""
+    what = f"{row['collective']} on {row['topology']}, {row['ranks']} ranks, {row['method']}{guide}"
+    sketch_bound = f"{number(row['sketch_bound_us'])} {unit}" if row["sketch_bound_us"] else "-"
     lines = [
-        ("what", f"{row['collective']} on {row['topology']}, {row['ranks']} ranks, {row['method']}"
-         + (f" with {row['sketch']}" if row["sketch"] else "")),
-        ("size", f"{number(row['size_bytes'])} bytes in {row['chunks_per_rank']} chunk(s) per rank"),
+        ("what", what),
+        ("size", f"{number(row['size_bytes'])} bytes, {row['chunks_per_rank']} chunks per rank"),
         ("plan", f"{number(row['time_us'])} {unit} ({row['cost_model']})"),
         ("program", f"{number(row['program_time_us'])} {unit} at ideal fidelity"),
         ("bound", f"{number(row['bound_us'])} {unit}, set by {row['bound_limit']}"),
-        ("sketch bound", f"{number(row['sketch_bound_us'])} {unit}" if row["sketch_bound_us"] else "-"),
+        ("sketch bound", sketch_bound),
         ("optimality", number(row["optimality"])),
         ("algbw, busbw", f"{number(row['algbw_gbs'])}, {number(row['busbw_gbs'])} GB/s"),
         ("verified", "yes, by replay of plan and program"),
         ("seconds", number(row["seconds"]) + (" (limited)" if row["limited"] else "")),
-    ]  # fmt: skip
+    ]
     stages = row["stages"]
     lines += [
         (

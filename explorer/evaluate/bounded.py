@@ -5,9 +5,8 @@ from __future__ import annotations
 from explorer.core.bounds import bounds
 from explorer.core.collective import Collective, bandwidths_gbs, sizing
 from explorer.core.costs import CostModel
-from explorer.core.sketch import apply_sketch
 from explorer.errors import InputError, Problem, nearest
-from explorer.evaluate.machine import load_machine
+from explorer.evaluate.machine import load_machine, sketched_graph
 from explorer.sketches.registry import load_sketch
 
 
@@ -37,7 +36,7 @@ def bound_row(
     if sketch is not None:
         loaded = load_sketch(sketch, machine.topology)
         chunks = loaded.chunks_per_rank or 1
-        graph = apply_sketch(machine.graph, loaded, machine.topology.nics_per_node)
+        graph = sketched_graph(machine, loaded)
     kind = Collective(collective, machine.topology.ranks, chunks, root)
     amount = sizing(kind, size_bytes)
     bound = bounds(machine.topology, kind, amount, CostModel(cost_model), graph=graph)

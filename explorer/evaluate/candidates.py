@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 
 from explorer.baselines.registry import build_baseline
 from explorer.core.collective import Collective, Sizing, sizing
@@ -18,13 +19,13 @@ from explorer.core.rank_graph import RankGraph
 from explorer.core.schedule import Schedule
 from explorer.core.sketch import Sketch
 from explorer.errors import VerificationError
-from explorer.evaluate.machine import Machine
+from explorer.evaluate.machine import Machine, sketched_graph
 from explorer.evaluate.network import network_for
 from explorer.evaluate.simulated import collective_of, simulate_program
 from explorer.formats.dialects import UNLIMITED, exceeded
 from explorer.lower.lower import lowerings
 from explorer.scenario.point import DesignPoint
-from explorer.synth.registry import synthesize
+from explorer.synth.registry import SynthesisResult, synthesize
 from explorer.units import ELEMENT_BYTES
 from explorer.verify.schedule import verify_schedule
 from sim.program import Program
@@ -90,29 +91,28 @@ def baseline_candidate(point: DesignPoint, machine: Machine, chunks: int) -> Can
 def synthesized_candidate(
     point: DesignPoint,
     machine: Machine,
-    graph: RankGraph,
     sketch: Sketch | None,
     chunks: int,
     progress: Progress | None,
 ) -> Candidate:
     """Synthesize, verify the plans, lower each in several ways and keep the fastest program."""
     started = time.perf_counter()
-    collective = Collective(point.collective, machine.topology.ranks, chunks, point.root)
-    result = synthesize(
-        graph,
-        collective,
-        plan_sizing(collective, point.size_bytes, point.instances),
-        CostModel(point.cost_model),
+    graph = sketched_graph(machine, sketch)
+    result = _synthesis(
+        machine,
         sketch,
-        method=point.method,
-        time_limit_s=point.time_limit_s,
-        progress=progress,
+        Collective(point.collective, machine.topology.ranks, chunks, point.root),
+        point.size_bytes,
+        point.instances,
+        CostModel(point.cost_model),
+        point.method,
+        point.time_limit_s,
+        progress,
     )
     stages = tuple(asdict(stage) for stage in result.stages)
     best: Candidate | None = None
     refusals: list[str] = []
     for schedule in result.candidates:
-        _prove_schedule(schedule, graph)
         for name, program in _lowered(schedule, graph, point):
             reason = _unfit(program, point.dialect)
             if reason:
@@ -129,6 +129,37 @@ def synthesized_candidate(
         reason = sorted(refusals)[0] if refusals else "no lowering was offered"
         return Candidate(None, reason, plan, "", {}, stages, result.limited, seconds)
     return replace(best, seconds=seconds)
+
+
+@lru_cache(maxsize=8)
+def _synthesis(
+    machine: Machine,
+    sketch: Sketch | None,
+    collective: Collective,
+    size_bytes: int | None,
+    instances: int,
+    cost_model: CostModel,
+    method: str,
+    time_limit_s: float | None,
+    progress: Progress | None,
+) -> SynthesisResult:
+    """Verified schedules; the last few are kept, since placements and protocols share them."""
+    graph = sketched_graph(machine, sketch)
+    result = synthesize(
+        graph,
+        collective,
+        plan_sizing(collective, size_bytes, instances),
+        cost_model,
+        sketch,
+        method=method,
+        time_limit_s=time_limit_s,
+        progress=progress,
+    )
+    for schedule in result.candidates:
+        findings = verify_schedule(schedule, graph)
+        if findings:
+            raise VerificationError("the synthesized schedule is wrong; it is not used", findings)
+    return result
 
 
 def plan_sizing(collective: Collective, size_bytes: int | None, instances: int) -> Sizing:
@@ -181,9 +212,3 @@ def _unfit(program: Program, dialect: str) -> str:
         return ""
     findings = exceeded(program, dialect)
     return "; ".join(str(finding) for finding in findings[:3])
-
-
-def _prove_schedule(schedule: Schedule, graph: RankGraph) -> None:
-    findings = verify_schedule(schedule, graph)
-    if findings:
-        raise VerificationError("the synthesized schedule is wrong; it is not used", findings)

@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from explorer.core.rank_graph import RankGraph, rank_graph
+from explorer.core.sketch import Sketch, apply_sketch
 from explorer.core.topology import Topology
 from explorer.errors import InputError
 from explorer.topologies.load import load_topology
@@ -59,3 +60,17 @@ def _load(spec: str, nodes: int | None, sized: bool, stamp: int) -> Machine:
             " costs per chunk and can do without)"
         )
     return Machine(topology, rank_graph(topology))
+
+
+@lru_cache(maxsize=32)
+def sketched_graph(machine: Machine, sketch: Sketch | None) -> RankGraph:
+    """Edges of a machine that a sketch allows, all of them without one.
+
+    Raises
+    ------
+    InputError
+        If the sketch does not fit the machine or leaves it disconnected.
+    """
+    if sketch is None:
+        return machine.graph
+    return apply_sketch(machine.graph, sketch, machine.topology.nics_per_node)

@@ -9,10 +9,10 @@ from explorer.baselines.registry import BASELINES
 from explorer.core.bounds import bounds
 from explorer.core.collective import Collective, bandwidths_gbs, sizing
 from explorer.core.costs import CostModel
-from explorer.core.sketch import Sketch, apply_sketch
+from explorer.core.sketch import Sketch
 from explorer.errors import InputError, Problem, VerificationError, nearest
 from explorer.evaluate.candidates import Candidate, baseline_candidate, synthesized_candidate
-from explorer.evaluate.machine import Machine, load_machine
+from explorer.evaluate.machine import Machine, load_machine, sketched_graph
 from explorer.evaluate.simulated import collective_of
 from explorer.scenario.point import DesignPoint
 from explorer.sketches.registry import load_sketch
@@ -57,11 +57,8 @@ def evaluate_point(
     machine = load_machine(point.topology, point.nodes, sized=point.size_bytes is not None)
     sketch = _sketch(point, machine)
     chunks = point.chunks or (sketch.chunks_per_rank if sketch else None) or 1
-    graph = machine.graph
-    if sketch is not None:
-        graph = apply_sketch(graph, sketch, machine.topology.nics_per_node)
     if point.method in SYNTHESIZERS:
-        candidate = synthesized_candidate(point, machine, graph, sketch, chunks, progress)
+        candidate = synthesized_candidate(point, machine, sketch, chunks, progress)
     else:
         candidate = baseline_candidate(point, machine, chunks)
     if candidate.program is not None:
@@ -82,7 +79,7 @@ def _row(
     bound = bounds(machine.topology, collective, amount, cost_model)
     sketched = None
     if sketch is not None:
-        graph = apply_sketch(machine.graph, sketch, machine.topology.nics_per_node)
+        graph = sketched_graph(machine, sketch)
         sketched = bounds(machine.topology, collective, amount, cost_model, graph=graph).bound_us
     nothing = amount.chunk_bytes == 0
     measured = candidate.simulated if candidate.program is not None else {}
