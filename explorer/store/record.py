@@ -51,5 +51,12 @@ class Record:
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def flat(self) -> dict[str, Any]:
-        """One table row: ``point`` (the key), ``scenario``, the point's fields, the result's."""
-        return {"point": self.key, "scenario": self.scenario, **self.point, **self.row}
+        """One table row: ``point`` (the key), ``scenario``, ``asked`` (the point), the result.
+
+        A failed point, which has no result, shows its point's fields, ``error`` and
+        ``error_code`` instead.
+        """
+        head = {"point": self.key, "scenario": self.scenario, "asked": dict(self.point)}
+        if self.status == "done":
+            return head | dict(self.row)
+        return head | dict(self.point) | {"error": self.error, "error_code": self.error_code}
