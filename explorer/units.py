@@ -179,6 +179,28 @@ def gbs_of_beta(beta: float) -> float:
     return MIB / (beta * 1e3) if beta > 0 else float("inf")
 
 
+def beta_of_us_per_mb(us_per_mb: float) -> float:
+    """Turn us per MB (1e6 bytes) into beta in us per MiB.
+
+    Examples
+    --------
+    >>> beta_of_us_per_mb(40.0) == beta_us_per_mib(25.0)
+    True
+    """
+    return us_per_mb * MIB / 1e6
+
+
+def gbs_of_mbit(mbit_per_s: float) -> float:
+    """Turn Mb/s, the unit of ``speed`` in NCCL's topology XML, into GB/s.
+
+    Examples
+    --------
+    >>> gbs_of_mbit(200_000)
+    25.0
+    """
+    return mbit_per_s / 8e3
+
+
 def format_size(size_bytes: int) -> str:
     """Write a size the way nccl-tests users say it, exact or in bytes.
 

@@ -156,6 +156,28 @@ class Topology:
         return tuple(f"{self.devices[k.src].name}->{self.devices[k.dst].name}" for k in self.links)
 
     @cached_property
+    def _rank_of(self) -> dict[int, int]:
+        return {g: r for r, g in enumerate(self.gpus)}
+
+    @cached_property
+    def _closed_nodes(self) -> frozenset[int]:
+        """Nodes whose GPUs all reach one another without leaving the node."""
+        inside = [k for k in self.links if self.devices[k.src].node == self.devices[k.dst].node]
+        ahead: dict[int, list[int]] = {}
+        behind: dict[int, list[int]] = {}
+        for link in inside:
+            ahead.setdefault(link.src, []).append(link.dst)
+            behind.setdefault(link.dst, []).append(link.src)
+        gpus: dict[int, set[int]] = {}
+        for gpu in self.gpus:
+            gpus.setdefault(self.devices[gpu].node, set()).add(gpu)
+        return frozenset(
+            node
+            for node, own in gpus.items()
+            if own <= _reached(ahead, min(own)) and own <= _reached(behind, min(own))
+        )
+
+    @cached_property
     def _out(self) -> list[list[int]]:
         out: list[list[int]] = [[] for _ in self.devices]
         for i, link in enumerate(self.links):
@@ -166,7 +188,9 @@ class Topology:
         """Routes from a rank to every rank that switches alone (no other GPU) connect it to.
 
         The widest route wins, then the one with fewest hops, then the lowest alpha, then the
-        lowest link indices, so a GPU uses its nearest NIC.
+        lowest link indices, so a GPU uses its nearest NIC. Between GPUs of a node that are
+        connected inside it (over GPUs or not) no route leaves the node: traffic does not loop
+        over a NIC.
         """
         found = self._routes.get(src)
         if found is None:
@@ -209,58 +233,87 @@ def merge_parallel(links: Sequence[Link]) -> tuple[Link, ...]:
     return tuple(merged.values())
 
 
+def _reached(neighbours: dict[int, list[int]], start: int) -> set[int]:
+    seen = {start}
+    stack = [start]
+    while stack:
+        for other in neighbours.get(stack.pop(), ()):
+            if other not in seen:
+                seen.add(other)
+                stack.append(other)
+    return seen
+
+
 def _search(topology: Topology, src: int, *, relay: bool, only: int = -1) -> dict[int, Route]:
     """Widest, then shortest routes from a rank by label setting over distinct betas.
 
     For each bandwidth level from the best down, a breadth-first search over the links at least
-    that wide; a GPU reached at a level keeps that route.
+    that wide; a GPU reached at a level keeps that route, whose widest link is of that level.
+    Levels that reach no new device are skipped.
     """
     start = topology.gpus[src]
-    rank_of = {g: r for r, g in enumerate(topology.gpus)}
     routes: dict[int, Route] = {}
-    for level in sorted({k.beta_us_per_mib for k in topology.links}):
-        for device, path in _breadth_first(topology, start, level, relay, rank_of).items():
-            rank = rank_of.get(device)
-            if rank is None or rank == src or rank in routes:
+    level: float | None = 0.0
+    while level is not None and len(routes) < topology.ranks - 1 and only not in routes:
+        into, alphas, following = _breadth_first(topology, start, level, relay)
+        paths: dict[int, tuple[int, ...]] = {start: ()}
+        for device, i in into.items():
+            path = paths[device] = (*paths[topology.links[i].src], i)
+            rank = topology._rank_of.get(device)
+            if rank is None or rank in routes:
                 continue
-            links = [topology.links[i] for i in path]
-            routes[rank] = Route(
-                src,
-                rank,
-                path,
-                sum(k.alpha_us for k in links),
-                max(k.beta_us_per_mib for k in links),
-                tuple(rank_of[k.dst] for k in links[:-1] if k.dst in rank_of),
-            )
-        if only >= 0 and only in routes:
-            break
-        if len(routes) == topology.ranks - 1:
-            break
+            relays = _relays(topology, path) if relay else ()
+            routes[rank] = Route(src, rank, path, alphas[device], level, relays)
+        level = following
     return routes
 
 
+def _relays(topology: Topology, path: tuple[int, ...]) -> tuple[int, ...]:
+    passed = (topology.links[i].dst for i in path[:-1])
+    return tuple(topology._rank_of[device] for device in passed if device in topology._rank_of)
+
+
 def _breadth_first(
-    topology: Topology, start: int, level: float, relay: bool, rank_of: dict[int, int]
-) -> dict[int, tuple[int, ...]]:
-    """Fewest-hop paths over links with beta at most ``level``, ties by alpha, then link indices."""
-    best: dict[int, tuple[float, tuple[int, ...]]] = {start: (0.0, ())}
-    frontier = [start]
-    while frontier:
-        reached: dict[int, tuple[float, tuple[int, ...]]] = {}
-        for device in frontier:
-            if device in rank_of and device != start and not relay:
+    topology: Topology, start: int, level: float, relay: bool
+) -> tuple[dict[int, int], dict[int, float], float | None]:
+    """Fewest-hop paths over links with beta at most ``level``, ties by alpha, then link indices.
+
+    Returns
+    -------
+    tuple
+        Last link into every device reached (the start apart), parents before children; alpha of
+        every device; the next level at which more devices are reached, None where there is none.
+    """
+    home = topology.devices[start].node
+    closed = home in topology._closed_nodes
+    into: dict[int, int] = {}
+    alphas = {start: 0.0}
+    blocked: list[tuple[float, int]] = []
+    layer = [start]  # in the order of their paths' link indices
+    while layer:
+        reached: dict[int, tuple[float, int, int]] = {}
+        for order, device in enumerate(layer):
+            if not relay and device != start and device in topology._rank_of:
                 continue
-            alpha, path = best[device]
+            alpha = alphas[device]
+            from_network = closed and topology.devices[device].node < 0
             for i in topology._out[device]:
                 link = topology.links[i]
-                if link.beta_us_per_mib > level or link.dst in best:
+                other = link.dst
+                if other in alphas or (from_network and topology.devices[other].node == home):
                     continue
-                label = (alpha + link.alpha_us, (*path, i))
-                if link.dst not in reached or label < reached[link.dst]:
-                    reached[link.dst] = label
-        best.update(reached)
-        frontier = sorted(reached)
-    return {device: path for device, (_, path) in best.items()}
+                if link.beta_us_per_mib > level:
+                    blocked.append((link.beta_us_per_mib, other))
+                    continue
+                label = (alpha + link.alpha_us, order, i)
+                old = reached.get(other)
+                if old is None or label < old:
+                    reached[other] = label
+        layer = sorted(reached, key=lambda device: reached[device][1:])
+        for device in layer:
+            alphas[device], _, into[device] = reached[device]
+    following = min((beta for beta, device in blocked if device not in alphas), default=None)
+    return into, alphas, following
 
 
 def _problems(devices: tuple[Device, ...], links: tuple[Link, ...]) -> list[str]:
