@@ -26,7 +26,7 @@ install-test: $(VENV)/.installed-test
 
 demo: $(VENV)/.installed
 	@$(BIN)/explorer sweep scenarios/smoke/demo.yaml -o out/demo --jobs $(JOBS)
-	@$(BIN)/explorer export out/demo -o out/demo/xml
+	@$(BIN)/explorer export out/demo -o out/demo/export
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

@@ -18,6 +18,7 @@ def write_program(
     path: Path,
     dialect: str,
     *,
+    placement: str | None = None,
     min_bytes: int = 0,
     max_bytes: int | None = None,
 ) -> Path:
@@ -31,6 +32,8 @@ def write_program(
         Final name; nothing is left behind when anything fails.
     dialect
         Runtime it is for.
+    placement
+        Kind of call the file is for, where a runtime wants one file for each.
     min_bytes, max_bytes
         Sizes it shall serve, inclusive; cut at the size above which it would deadlock.
 
@@ -61,5 +64,5 @@ def write_program(
         if not report.ok:
             raise VerificationError(f"{path.name}: the written file is wrong", report.errors)
 
-    export_xml(ranged, path, dialect, check)
+    export_xml(ranged, path, dialect, check, placement=placement)
     return path
