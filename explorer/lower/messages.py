@@ -1,0 +1,285 @@
+"""Messages: a schedule's groups in planned order, with integer times and the addresses they touch.
+
+Everything here is one pass of numpy over all sends. Times become *ticks*, numbers of the distinct
+instants of the plan, so that later comparisons are exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from explorer.core.collective import Collective
+from explorer.core.rank_graph import RankGraph
+from explorer.core.schedule import Schedule
+from explorer.errors import InputError, Problem
+from explorer.lower.memory import Memory
+from explorer.lower.sends import Sends, copied, cut, grouped
+
+IntArray = npt.NDArray[np.int64]
+
+SAME_TIME = 1e-6
+"""Instants closer than this part of the shortest message are one: planners add up floats."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Messages:
+    """The messages of a schedule, sorted by (start, src, dst, group, instance).
+
+    Parameters
+    ----------
+    collective
+        What they implement, on split chunks where there are several instances.
+    instances
+        Copies of the schedule, each on its share of every rank's block.
+    src, dst, instance, start, release, end
+        int64 ``[M]``: ends of the message, its instance, and the ticks at which it starts, at which
+        the sender is free again, and at which its chunks have arrived.
+    reduce
+        bool ``[M]``: the receiver adds the chunks to what it has.
+    first
+        int64 ``[M+1]``: message m has the columns ``first[m] … first[m+1]-1`` of what follows.
+    chunk
+        int64 ``[N]``.
+    source_key, target_key
+        int64 ``[N]``: number of the pair (rank, chunk) at both ends.
+    source_input, target_input, target_output
+        int64 ``[N]``: cell of the chunk in the sender's and in the receiver's input and in the
+        receiver's output, -1 where it has none.
+    alias_busy
+        int64 ``[N]``: last tick at which the input chunk that may share memory with
+        ``target_output`` is still being sent, -1 for none.
+    last
+        bool ``[N]``: no later message brings this chunk to this receiver.
+    forward
+        int64 ``[N]``: first message that takes the chunk on from the receiver, M for none.
+    ticks
+        Number of instants.
+    own
+        Chunks that start where they must end: :class:`OwnCopies`.
+    """
+
+    collective: Collective
+    instances: int
+    src: IntArray
+    dst: IntArray
+    instance: IntArray
+    start: IntArray
+    release: IntArray
+    end: IntArray
+    reduce: npt.NDArray[np.bool_]
+    first: IntArray
+    chunk: IntArray
+    source_key: IntArray
+    target_key: IntArray
+    source_input: IntArray
+    target_input: IntArray
+    target_output: IntArray
+    alias_busy: IntArray
+    last: npt.NDArray[np.bool_]
+    forward: IntArray
+    ticks: int
+    own: OwnCopies
+
+    @property
+    def count(self) -> int:
+        """Number of messages M."""
+        return len(self.src)
+
+    @property
+    def sizes(self) -> IntArray:
+        """Chunks in every message, int64 ``[M]``."""
+        return np.diff(self.first)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnCopies:
+    """Chunks that start where they must end and are brought by no message.
+
+    Parameters
+    ----------
+    rank, instance, input, output
+        int64: whose they are, and their cells in input and output.
+    key
+        int64: number of the pair (rank, chunk), -1 when no message has it.
+    """
+
+    rank: IntArray
+    instance: IntArray
+    input: IntArray
+    output: IntArray
+    key: IntArray
+
+
+def split_collective(collective: Collective, instances: int) -> Collective:
+    """The collective on chunks cut into ``instances`` parts."""
+    return Collective(
+        collective.name,
+        collective.ranks,
+        collective.chunks_per_rank * instances,
+        collective.root,
+    )
+
+
+def planned_messages(
+    schedule: Schedule,
+    memory: Memory,
+    *,
+    instances: int = 1,
+    largest: int | None = None,
+    graph: RankGraph | None = None,
+) -> Messages:
+    """Bring a schedule into the form lowering works on.
+
+    Chunks that arrive where they already are, in collectives that do not reduce, are left out:
+    they change nothing at their receiver.
+
+    Parameters
+    ----------
+    schedule
+        Valid, with at least one send.
+    memory
+        Of the collective that :func:`split_collective` makes of the schedule's.
+    instances
+        Copies of the schedule; copy p moves the p-th part of every rank's block of chunks.
+    largest
+        Chunks that one message may have; larger ones are cut into parts that follow one another.
+    graph
+        Edges the schedule was planned on, for the alpha that ``pipelined`` adds after a send.
+
+    Raises
+    ------
+    InputError
+        If a chunk is sent before it is there, does not come where it must, or a message is not
+        one; the first ten problems.
+    """
+    table = grouped(schedule, memory, graph)
+    table = cut(table, largest)
+    table = copied(table, instances, schedule.collective.chunks_per_rank)
+    src, dst = table.src[table.message], table.dst[table.message]
+    start, release, end, ticks = _ticks(table)
+    chunks = memory.collective.chunk_count
+    both = np.concatenate((src, dst)) * chunks + np.concatenate((table.chunk, table.chunk))
+    keys, number = np.unique(both, return_inverse=True)
+    source_key, target_key = number[: len(src)], number[len(src) :]
+    source_input = memory.input_cell(src, table.chunk)
+    begin, free, arrive = start[table.message], release[table.message], end[table.message]
+    arrived = np.full(len(keys), ticks, dtype=np.int64)
+    np.minimum.at(arrived, target_key, arrive)
+    own = _own_copies(memory, keys, arrived < ticks, instances)
+    _check(table, memory, keys, source_input, begin, arrived, own)
+    first_version = begin < arrived[source_key]
+    busy = np.full(len(keys) + 1, -1, dtype=np.int64)
+    np.maximum.at(busy, source_key[first_version], free[first_version])
+    target_output = memory.output_cell(dst, table.chunk)
+    aliased = memory.aliased_chunk(target_output)
+    at = np.minimum(np.searchsorted(keys, dst * chunks + aliased), len(keys) - 1)
+    known = (aliased >= 0) & (keys[at] == dst * chunks + aliased)
+    order = np.lexsort((table.message, arrive, target_key))
+    last = np.zeros(len(order), dtype=np.bool_)
+    last[order[np.append(np.diff(target_key[order]) != 0, True)]] = True
+    return Messages(
+        collective=memory.collective,
+        instances=instances,
+        src=table.src,
+        dst=table.dst,
+        instance=table.instance,
+        start=start,
+        release=release,
+        end=end,
+        reduce=table.reduce,
+        first=np.searchsorted(table.message, np.arange(len(table.src) + 1)).astype(np.int64),
+        chunk=table.chunk,
+        source_key=source_key,
+        target_key=target_key,
+        source_input=source_input,
+        target_input=memory.input_cell(dst, table.chunk),
+        target_output=target_output,
+        alias_busy=busy[np.where(known, at, len(keys))],
+        last=last,
+        forward=_forwards(table, source_key, target_key, begin, arrive, ticks),
+        ticks=ticks,
+        own=own,
+    )
+
+
+def _ticks(table: Sends) -> tuple[IntArray, IntArray, IntArray, int]:
+    """Number the instants of the plan."""
+    shortest = float((table.end_us - table.start_us).min())
+    times = np.concatenate((table.start_us, table.release_us, table.end_us))
+    instants, inverse = np.unique(times, return_inverse=True)
+    new = np.append(True, np.diff(instants) > SAME_TIME * shortest)
+    number = np.cumsum(new) - 1
+    count = len(table.src)
+    tick = number[inverse]
+    return tick[:count], tick[count : 2 * count], tick[2 * count :], int(number[-1]) + 1
+
+
+def _own_copies(
+    memory: Memory, keys: IntArray, brought: npt.NDArray[np.bool_], instances: int
+) -> OwnCopies:
+    wanted = memory.output_keys()
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    has_key = keys[at] == wanted
+    alone = ~(has_key & brought[at])
+    rank, chunk = np.divmod(wanted[alone], memory.collective.chunk_count)
+    per_rank = memory.collective.chunks_per_rank
+    return OwnCopies(
+        rank=rank,
+        instance=chunk % per_rank // (per_rank // instances),
+        input=memory.input_cell(rank, chunk),
+        output=memory.output_cell(rank, chunk),
+        key=np.where(has_key, at, -1)[alone],
+    )
+
+
+def _forwards(
+    table: Sends,
+    source_key: IntArray,
+    target_key: IntArray,
+    begin: IntArray,
+    arrive: IntArray,
+    ticks: int,
+) -> IntArray:
+    when = source_key * (ticks + 1) + begin
+    order = np.argsort(when, kind="stable")
+    at = np.searchsorted(when[order], target_key * (ticks + 1) + arrive)
+    inside = np.minimum(at, len(order) - 1)
+    found = (at < len(order)) & (source_key[order][inside] == target_key)
+    return np.where(found, table.message[order][inside], len(table.src))
+
+
+def _check(
+    table: Sends,
+    memory: Memory,
+    keys: IntArray,
+    source_input: IntArray,
+    begin: IntArray,
+    arrived: IntArray,
+    own: OwnCopies,
+) -> None:
+    src = table.src[table.message]
+    number = np.searchsorted(keys, src * memory.collective.chunk_count + table.chunk)
+    early = (source_input < 0) & (begin < arrived[number])
+    problems = [
+        Problem(
+            "schedule",
+            f"rank {src[i]} sends chunk {table.chunk[i]}"
+            f" at {table.start_us[table.message[i]]:g} us before it has it",
+        )
+        for i in np.flatnonzero(early)[:10].tolist()
+    ]
+    # a sum over more than one rank needs a message
+    absent = np.flatnonzero((own.input < 0) | memory.collective.reduces)
+    problems += [
+        Problem(
+            "schedule",
+            f"no message completes output chunk {own.output[i] & 0xFFFF_FFFF}"
+            f" of rank {own.rank[i]}",
+        )
+        for i in absent[:10].tolist()
+    ]
+    if problems:
+        raise InputError(problems[:10])
