@@ -20,7 +20,7 @@ from explorer.verify.progress import (
     slot_size,
     split,
 )
-from explorer.verify.races import check_races
+from explorer.verify.races import check_overlaps, check_races
 from explorer.verify.replay import sum_bytes
 from explorer.verify.report import Ledger, Report
 from explorer.verify.spec import Memory, Spec, memory_of, spec_of
@@ -243,7 +243,11 @@ def _check_placement(
         _check_input_kept(program, names, ledger, strict)
     if spec.name == "reduce" and spec.root >= 0 and not in_place:
         _check_output_absent(program, spec, names, ledger, strict)
+    before = ledger.errors
+    check_overlaps(program, memory, names, ledger, prefix)
     check_races(work.program, work.links, memory, work.order, names, work.origin, ledger, prefix)
+    if ledger.errors > before:
+        prefix += "in one order of what races: "
     check_values(program, whole.links, spec, memory, whole.order, names, ledger, prefix)
 
 

@@ -60,7 +60,7 @@ def check_races(
     ledger: Ledger,
     prefix: str,
 ) -> None:
-    """Report unordered conflicting accesses, and steps that overlap themselves.
+    """Report unordered conflicting accesses.
 
     Parameters
     ----------
@@ -71,17 +71,8 @@ def check_races(
     prefix
         Put before every message.
     """
-    rank = program.tb_rank[program.step_block()].astype(np.int64)
-    src = memory.cells_of(rank, program.src_buf.astype(np.int64), program.src_off)
-    dst = memory.cells_of(rank, program.dst_buf.astype(np.int64), program.dst_off)
-    both = OP_READS_SRC[program.op] & OP_WRITES_DST[program.op]
-    for step in np.flatnonzero(both & (src != dst) & (np.abs(src - dst) < program.cnt)):
-        ledger.error(
-            "RACE",
-            names.step(origin[step]),
-            f"{prefix}reads {_operand(program, step, src=True)} and writes"
-            f" {_operand(program, step, src=False)}, which overlap",
-        )
+    rank = program.tb_rank[program.step_block()]
+    src, dst = _cells(program, memory)
     questions = _ask(program, memory, order, src, dst)
     ordered = happens_before(program, links, order, questions.earlier, questions.later)
     unordered = np.flatnonzero(~ordered)
@@ -98,6 +89,30 @@ def check_races(
             f" nothing orders {names.op(origin[b])} here after {names.op(origin[a])} of"
             f" {names.short(origin[a])}",
         )
+
+
+def check_overlaps(
+    program: Program, memory: Memory, names: Names, ledger: Ledger, prefix: str
+) -> None:
+    """Report steps that read what they overwrite: the result would depend on the message size."""
+    src, dst = _cells(program, memory)
+    both = OP_READS_SRC[program.op] & OP_WRITES_DST[program.op]
+    for step in np.flatnonzero(both & (src != dst) & (np.abs(src - dst) < program.cnt)):
+        ledger.error(
+            "RACE",
+            names.step(step),
+            f"{prefix}reads {_operand(program, step, src=True)} and writes"
+            f" {_operand(program, step, src=False)}, which overlap",
+        )
+
+
+def _cells(program: Program, memory: Memory) -> tuple[IntArray, IntArray]:
+    """First cell of every step's source and target."""
+    rank = program.tb_rank[program.step_block()]
+    return (
+        memory.cells_of(rank, program.src_buf, program.src_off),
+        memory.cells_of(rank, program.dst_buf, program.dst_off),
+    )
 
 
 def _operand(program: Program, step: Index, *, src: bool) -> str:
