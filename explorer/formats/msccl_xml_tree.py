@@ -139,8 +139,7 @@ class _Reader:
         self._depth = 0
         self._skip = 0  # depth of the unknown element that is being skipped, 0 for none
         self._integers: dict[str, int] = {}
-        self._parser = parser = expat.ParserCreate()
-        parser.buffer_text = True
+        self._parser = parser = expat.ParserCreate("utf-8")  # whatever it declares
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._text
@@ -156,8 +155,6 @@ class _Reader:
             raise InputError(
                 [*self.problems, Problem(f"{self.file}:{error.lineno}", text)]
             ) from None
-        except ValueError as error:  # an encoding Python cannot decode with
-            raise InputError(Problem(self.file, f"not XML: {error}")) from None
         finally:
             # the handlers are methods of this object: break the cycle
             self._parser.StartElementHandler = self._parser.EndElementHandler = None

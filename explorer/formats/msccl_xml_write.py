@@ -338,8 +338,8 @@ def export_xml(
         If the program cannot be written for the runtime, or the file not under the path.
     """
     text = write_msccl_xml(program, dialect, placement=placement)
-    _check_path(path)
     try:
+        _check_path(path)
         # a directory: its name never clashes, the file keeps its own name in messages, and the
         # runtimes, which load every regular file beside an algorithm, do not see it
         staging = Path(tempfile.mkdtemp(prefix=".export-", dir=path.parent))
