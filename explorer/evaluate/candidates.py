@@ -22,13 +22,13 @@ from explorer.errors import VerificationError
 from explorer.evaluate.machine import Machine, sketched_graph
 from explorer.evaluate.network import network_for
 from explorer.evaluate.simulated import collective_of, simulate_program
-from explorer.formats.dialects import UNLIMITED, exceeded
+from explorer.formats.dialects import dialect_of, exceeded
 from explorer.lower.lower import lowerings
 from explorer.scenario.point import DesignPoint
 from explorer.synth.registry import SynthesisResult, synthesize
 from explorer.units import ELEMENT_BYTES
 from explorer.verify.schedule import verify_schedule
-from sim.program import Program
+from sim.program import Op, Program
 
 Progress = Callable[[str], None]
 
@@ -179,6 +179,7 @@ def plan_sizing(collective: Collective, size_bytes: int | None, instances: int) 
 def _lowered(
     schedule: Schedule, graph: RankGraph, point: DesignPoint
 ) -> Iterable[tuple[str, Program]]:
+    target = dialect_of(point.dialect)
     return lowerings(
         schedule,
         graph,
@@ -186,6 +187,8 @@ def _lowered(
         protocol=point.protocol,
         instances=point.instances,
         name=f"{point.method}-{point.collective}",
+        limits=target.limits,
+        fused_receives=Op.RECV_REDUCE_COPY in target.ops,
     )
 
 
@@ -208,7 +211,5 @@ def _rank(row: dict[str, object], program: Program | None) -> tuple[float, int]:
 
 
 def _unfit(program: Program, dialect: str) -> str:
-    if dialect == UNLIMITED:
-        return ""
     findings = exceeded(program, dialect)
     return "; ".join(str(finding) for finding in findings[:3])

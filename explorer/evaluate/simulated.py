@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from explorer.core.collective import Collective, Sizing, bandwidths_gbs
 from explorer.errors import Finding, InputError, VerificationError
@@ -92,12 +93,7 @@ def simulate_program(
     row["seconds"] = result.seconds
     bottleneck = result.bottleneck()
     if bottleneck is not None:
-        resource, direction, utilisation = bottleneck
-        row["bottleneck"] = {
-            "resource": resource,
-            "direction": direction,
-            "utilisation": utilisation,
-        }
+        row["bottleneck"] = asdict(bottleneck)
     return row
 
 
