@@ -17,7 +17,7 @@ Elements = npt.NDArray[np.uint32]
 """4-byte elements, as sizes count them. Their sums are modulo 2^32: exact in any order, and a
 contribution lost or counted twice changes a random sum except once in 2^32 cases."""
 
-CACHE_BYTES = 1 << 28
+CACHE_BYTES = 1 << 26
 """Inputs of all ranks are kept while they take less than this."""
 PERIOD = 1 << 18
 """Elements after which a random stream repeats, shifted."""
@@ -154,14 +154,17 @@ def allocate(
         Of the garbage.
     """
     inside, outside = chunk_counts(name, ranks, nchunks)
-    garbage = random_elements((seed, rank, 1), (inside + outside + scratch) * elements)
-    memory = garbage.reshape(-1, elements)
-    source, target = memory[:inside], memory[inside : inside + outside]
-    if in_place:
+
+    def garbage(buffer: int, chunks: int) -> Elements:
+        return random_elements((seed, rank, 1 + buffer), chunks * elements).reshape(-1, elements)
+
+    if not in_place:
+        source, target = values.reshape(-1, elements).copy(), garbage(0, outside)
+    else:
         share = nchunks // ranks
-        whole = memory[: max(inside, outside)]
-        own = whole[rank * share : (rank + 1) * share]
-        source = own if name == "allgather" else whole
-        target = own if name == "reducescatter" else whole
-    source[:] = values.reshape(-1, elements)
-    return Memory(source, target, memory[inside + outside :])
+        source = target = garbage(0, max(inside, outside))
+        own = source[rank * share : (rank + 1) * share]
+        source = own if name == "allgather" else source
+        target = own if name == "reducescatter" else target
+        source[:] = values.reshape(-1, elements)
+    return Memory(source, target, garbage(1, scratch))
