@@ -155,6 +155,14 @@ class Topology:
         """Name of every link as a resource: ``gpu0->nvswitch0``."""
         return tuple(f"{self.devices[k.src].name}->{self.devices[k.dst].name}" for k in self.links)
 
+    def rank_of(self, device: int) -> int:
+        """Rank of a device; -1 if it is not a GPU."""
+        return self._rank_of.get(device, -1)
+
+    def out_links(self, device: int) -> list[int]:
+        """Indices of the links that leave a device, sorted."""
+        return self._out[device]
+
     @cached_property
     def _rank_of(self) -> dict[int, int]:
         return {g: r for r, g in enumerate(self.gpus)}
