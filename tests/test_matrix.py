@@ -11,11 +11,11 @@ from collections.abc import Iterator
 import pytest
 
 from explorer.baselines.registry import BASELINES, supports
-from explorer.core.collective import Collective, sizing
+from explorer.core.collective import Collective
 from explorer.evaluate.machine import load_machine
 from explorer.evaluate.network import network_for
 from explorer.evaluate.point import evaluate_point
-from explorer.evaluate.simulated import collective_of, simulate_program
+from explorer.evaluate.simulated import simulate_program
 from explorer.execute.pool import Executor
 from explorer.formats.msccl_xml_read import read_msccl_xml
 from explorer.formats.msccl_xml_write import write_msccl_xml
@@ -66,16 +66,15 @@ def test_program_is_verified_runs_right_and_engines_agree(
     seen = 0
     for program in programs(spec, nodes, method, collective):
         seen += 1
-        kind = collective_of(program)
-        report = verify_program(program, kind)
+        report = verify_program(program)
         assert report.ok, report.errors
         for placement, served in (("in", program.in_place), ("out", program.out_of_place)):
             if served:
-                ran = pool.run(program, kind, size_bytes=4 * 3 * kind.nchunks, placement=placement)
-                assert ran.ok, ran.mismatches
+                ran = pool.run(program, placement=placement)
+                assert ran.ok, ran.findings
         network = network_for(machine.topology, program)
         rows = [
-            simulate_program(program, network, kind, sizing(kind, 1 << 20), engine=engine)
+            simulate_program(program, network, 1 << 20, engine=engine)
             for engine in ("compiled", "simpy")
         ]
         assert rows[0]["time_us"] == rows[1]["time_us"]

@@ -177,10 +177,15 @@ def sizing(collective: Collective, size_bytes: int | None) -> Sizing:
     >>> sizing(Collective("allgather", 12), 1 << 20).size_bytes
     1048560
     """
+    return sizing_of(collective.nchunks, size_bytes)
+
+
+def sizing_of(nchunks: int, size_bytes: int | None) -> Sizing:
+    """Round a size down to ``nchunks`` equal chunks of whole elements."""
     if size_bytes is None:
         return Sizing(None, None, MIB)
-    chunk = size_bytes // (collective.nchunks * ELEMENT_BYTES) * ELEMENT_BYTES
-    return Sizing(size_bytes, chunk * collective.nchunks, chunk)
+    chunk = size_bytes // (nchunks * ELEMENT_BYTES) * ELEMENT_BYTES
+    return Sizing(size_bytes, chunk * nchunks, chunk)
 
 
 def bandwidths_gbs(

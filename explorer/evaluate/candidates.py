@@ -21,7 +21,7 @@ from explorer.core.sketch import Sketch
 from explorer.errors import VerificationError
 from explorer.evaluate.machine import Machine, sketched_graph
 from explorer.evaluate.network import network_for
-from explorer.evaluate.simulated import collective_of, simulate_program
+from explorer.evaluate.simulated import simulate_program
 from explorer.formats.dialects import dialect_of, exceeded
 from explorer.lower.lower import lowerings
 from explorer.scenario.point import DesignPoint
@@ -195,12 +195,10 @@ def _lowered(
 def _simulated(
     program: Program, point: DesignPoint, machine: Machine, graph: RankGraph | None
 ) -> dict[str, object]:
-    collective = collective_of(program)
     return simulate_program(
         program,
         network_for(machine.topology, program, graph),
-        collective,
-        sizing(collective, point.size_bytes),
+        point.size_bytes,
         cost_model=point.cost_model,
         fidelity=point.fidelity,
     )

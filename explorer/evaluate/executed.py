@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from explorer.core.collective import sizing
 from explorer.errors import InputError, Problem
-from explorer.evaluate.simulated import collective_of
 from explorer.execute.run import run_program
 from explorer.formats.msccl_xml_read import read_msccl_xml
 
@@ -20,7 +18,7 @@ def execute_file(path: Path, size_bytes: int | None, placement: str | None) -> d
     path
         MSCCL XML.
     size_bytes
-        nccl-tests' size; None for one element per chunk.
+        nccl-tests' size; None for the largest the program serves, in small slots.
     placement
         ``in``, ``out`` or None.
 
@@ -30,7 +28,6 @@ def execute_file(path: Path, size_bytes: int | None, placement: str | None) -> d
         If the file cannot be read or does not serve the placement.
     """
     program = read_msccl_xml(path)
-    kind = collective_of(program)
     served = [p for p, s in (("in", program.in_place), ("out", program.out_of_place)) if s]
     if placement is not None:
         if placement not in served:
@@ -40,19 +37,18 @@ def execute_file(path: Path, size_bytes: int | None, placement: str | None) -> d
                 )
             )
         served = [placement]
-    amount = sizing(kind, size_bytes if size_bytes is not None else 4 * kind.nchunks)
     runs = []
     for place in served:
-        report = run_program(program, kind, size_bytes=amount.size_bytes, placement=place)
+        report = run_program(program, size_bytes=size_bytes, placement=place)
         runs.append(
             {
                 "placement": place,
                 "ok": report.ok,
-                "size_bytes": amount.size_bytes,
+                "size_bytes": report.size_bytes,
                 "elements": report.elements,
                 "seconds": report.seconds,
                 "processes": report.processes,
-                "problems": [str(m) for m in report.mismatches],
+                "problems": [str(finding) for finding in report.findings],
             }
         )
     return {

@@ -13,7 +13,6 @@ from explorer.core.sketch import Sketch
 from explorer.errors import InputError, Problem, VerificationError, nearest
 from explorer.evaluate.candidates import Candidate, baseline_candidate, synthesized_candidate
 from explorer.evaluate.machine import Machine, load_machine, sketched_graph
-from explorer.evaluate.simulated import collective_of
 from explorer.scenario.point import DesignPoint
 from explorer.sketches.registry import load_sketch
 from explorer.synth.registry import SYNTHESIZERS
@@ -72,8 +71,6 @@ def _row(
     collective = Collective(
         point.collective, machine.topology.ranks, chunks * point.instances, point.root
     )
-    if candidate.program is not None:
-        collective = collective_of(candidate.program)
     amount = sizing(collective, point.size_bytes)
     cost_model = CostModel(point.cost_model)
     bound = bounds(machine.topology, collective, amount, cost_model)
@@ -163,7 +160,7 @@ def _sketch(point: DesignPoint, machine: Machine) -> Sketch | None:
 
 
 def _prove(program: Program, point: DesignPoint) -> None:
-    report = verify_program(program, collective_of(program))
+    report = verify_program(program)
     if not report.ok:
         raise VerificationError(
             f"the program made by {point.method!r} is wrong; it is not used", report.errors

@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 
 from explorer.baselines.registry import BASELINES, build_baseline
-from explorer.core.collective import Collective, sizing
+from explorer.core.collective import Collective, sizing_of
 from explorer.errors import InputError, Problem, nearest
 from explorer.evaluate.machine import Machine, load_machine
 from explorer.evaluate.network import network_for
-from explorer.evaluate.simulated import collective_of, simulate_program
+from explorer.evaluate.simulated import simulate_program
 from explorer.formats.msccl_xml_read import read_msccl_xml
+from sim.network import Network
 from sim.program import Program
 
 
@@ -61,7 +62,6 @@ def simulate_sizes(
     if placement not in (None, "in", "out"):
         raise InputError(Problem("--placement", f"got {placement!r}, expected in or out"))
     program = _program(what, machine, collective, placement, chunks, channels)
-    kind = collective_of(program)
     network = network_for(machine.topology, program)
     notes = _notes(program, placement)
     rows = []
@@ -69,8 +69,7 @@ def simulate_sizes(
         row = simulate_program(
             program,
             network,
-            kind,
-            sizing(kind, size),
+            size,
             cost_model=cost_model,
             fidelity=fidelity,
             engine=engine,
@@ -78,7 +77,7 @@ def simulate_sizes(
         row["note"] = _size_note(program, size, row)
         rows.append(row)
     if trace is not None:
-        _write_trace(program, network, kind, sizes[0], cost_model, trace)
+        _write_trace(program, network, sizes[0], cost_model, trace)
     return rows, notes
 
 
@@ -129,20 +128,12 @@ def _size_note(program: Program, size: int, row: dict[str, object]) -> str | Non
 
 
 def _write_trace(
-    program: Program,
-    network: object,
-    kind: Collective,
-    size: int,
-    cost_model: str,
-    path: Path,
+    program: Program, network: Network, size: int, cost_model: str, path: Path
 ) -> None:
-    from sim.network import Network
     from sim.simulate import simulate
     from sim.trace import chrome_trace
 
-    if not isinstance(network, Network):
-        raise TypeError("network")
-    chunk = float(sizing(kind, size).chunk_bytes)
+    chunk = float(sizing_of(program.nchunks, size).chunk_bytes)
     result = simulate(program, network, chunk, cost_model=cost_model)
     try:
         path.write_text(json.dumps(chrome_trace(program, network, result)), encoding="utf-8")

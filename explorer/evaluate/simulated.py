@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from explorer.core.collective import Collective, Sizing, bandwidths_gbs
+from explorer.core.collective import Collective, bandwidths_gbs, sizing_of
 from explorer.errors import Finding, InputError, VerificationError
 from sim.errors import Deadlock, LimitReached, ProgramError
 from sim.network import Network
@@ -13,37 +13,19 @@ from sim.program import Program
 from sim.simulate import simulate
 
 
-def collective_of(program: Program) -> Collective:
-    """Collective of a program, its chunk count from ``nchunks``.
-
-    Raises
-    ------
-    InputError
-        If ``nchunks`` is no multiple of the ranks where it must be.
-    """
-    name = program.collective
-    per = 1 if name in ("broadcast", "reduce") else program.ranks
-    if program.nchunks % per:
-        raise InputError(
-            f"{name} on {program.ranks} ranks needs a multiple of {per} chunks,"
-            f" the program has {program.nchunks}"
-        )
-    return Collective(name, program.ranks, program.nchunks // per, max(program.root, 0))
-
-
 def simulate_program(
     program: Program,
     network: Network,
-    collective: Collective,
-    amount: Sizing,
+    size_bytes: int | None,
     *,
     cost_model: str = "exclusive",
     fidelity: str = "ideal",
     engine: str = "compiled",
 ) -> dict[str, object]:
-    """Simulate one size.
+    """Simulate one size, rounded down to whole chunks of whole elements.
 
-    Zero bytes, and a single rank, take no time: there is nothing to send.
+    None is one chunk unit of a profile. Zero bytes, and a single rank, take no time: there is
+    nothing to send.
 
     Returns
     -------
@@ -57,6 +39,7 @@ def simulate_program(
     InputError
         If the network lacks a path, or an event limit was reached.
     """
+    amount = sizing_of(program.nchunks, size_bytes)
     row: dict[str, object] = {
         "requested_bytes": amount.requested_bytes,
         "size_bytes": amount.size_bytes,
@@ -87,7 +70,7 @@ def simulate_program(
         raise InputError(str(error)) from None
     row["time_us"] = result.time_us
     row["algbw_gbs"], row["busbw_gbs"] = bandwidths_gbs(
-        collective, amount.size_bytes, result.time_us
+        Collective(program.collective, program.ranks), amount.size_bytes, result.time_us
     )
     row["transfers"] = result.transfers
     row["seconds"] = result.seconds
