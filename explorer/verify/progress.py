@@ -133,11 +133,12 @@ def largest_group_that_hangs(program: Program, links: Links, *, slots: int) -> i
 
 
 def fewest_slots(program: Program, links: Links) -> int | None:
-    """Slots per connection that whole transfers of one message each need; None: no number helps."""
-    if run(program, links, group=1 << 30, slots=UNBOUNDED).stuck:
+    """Slots per connection a program needs at its largest size; None: no number helps."""
+    group = group_size(program, program.max_bytes, slot_size(program))
+    if run(program, links, group=group, slots=UNBOUNDED).stuck:
         return None
     slots = 1
-    while run(program, links, group=1 << 30, slots=slots).stuck:
+    while run(program, links, group=group, slots=slots).stuck:
         slots += 1
     return slots
 

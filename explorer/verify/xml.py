@@ -50,7 +50,7 @@ def verify_xml(
         raise InputError(Problem("dialect", f"got {dialect!r}, {nearest(dialect, RUNTIMES)}"))
     ledger = Ledger()
     document = read_document(Path(path), ledger)
-    header = _header(document, ledger)
+    header = read_header(document, ledger)
     runtime = RUNTIMES[dialect] if dialect else None
     _report_runtimes(document, header, runtime, size_bytes, ledger)
     _report_placement(document, header, runtime, ledger)
@@ -69,7 +69,8 @@ def verify_xml(
     return ledger.report(str(path))
 
 
-def _header(document: Document, ledger: Ledger) -> Header:
+def read_header(document: Document, ledger: Ledger) -> Header:
+    """Read the numbers of the algorithm element."""
     text, where = document.algo.text, f"line {document.algo.line}"
 
     def number(key: str) -> int | None:

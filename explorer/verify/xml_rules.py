@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import numpy.typing as npt
 
@@ -14,26 +12,23 @@ IntArray = npt.NDArray[np.int64]
 Columns = dict[str, IntArray]
 """Attributes of the steps, in the order of (gpu, tb, step)."""
 
+_SAME = ("srcbuf", "dstbuf", "dstoff")
 _NOP, _RE = STEP_TYPES.index("nop"), STEP_TYPES.index("re")
 
 
-def reduction_chains(document: Document) -> Iterator[tuple[int, int]]:
+def reduction_chains(document: Document) -> list[tuple[int, int]]:
     """Runs of ``re`` that runtimes fuse into one operation, as (first step, length) from 2 on."""
-    column = document.steps
-    for block in document.blocks:
-        start = block.first
-        for i in range(block.first + 1, block.end + 1):
-            joined = (
-                i < block.end
-                and column["type"][i] == column["type"][i - 1] == _RE
-                and column["depid"][i] < 0
-                and not column["hasdep"][i - 1]
-                and all(column[c][i] == column[c][i - 1] for c in ("srcbuf", "dstbuf", "dstoff"))
-            )
-            if not joined:
-                if i - start > 1:
-                    yield start, i - start
-                start = i
+    column = {c: np.asarray(document.steps[c]) for c in (*_SAME, "type", "depid", "hasdep")}
+    steps = len(column["type"])
+    adds = column["type"] == _RE
+    joins = np.zeros(steps + 1, dtype=np.bool_)  # with the step before
+    joins[1:steps] = adds[1:] & adds[:-1] & (column["depid"][1:] < 0) & (column["hasdep"][:-1] == 0)
+    for name in _SAME:
+        joins[1:steps] &= column[name][1:] == column[name][:-1]
+    joins[[block.first for block in document.blocks]] = False
+    starts = np.flatnonzero(~joins[:-1] & joins[1:])
+    ends = np.flatnonzero(joins[:-1] & ~joins[1:])
+    return list(zip(starts.tolist(), (ends - starts + 1).tolist(), strict=True))
 
 
 def check_numbering(columns: Columns, first: IntArray, ledger: Ledger) -> None:

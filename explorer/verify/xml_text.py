@@ -10,6 +10,7 @@ Memory: the file, at most :data:`MAX_FILE_BYTES`, and one tag of at most :data:`
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,11 +30,13 @@ MAX_ATTRIBUTES = 16
 MAX_VALUE_BYTES = 255
 """Longest value they keep (``MAX_STR_LEN``)."""
 
-_STRICT = re.compile(rb'([A-Za-z_][\w.\-]*)((?: +[A-Za-z_][\w.\-:]*="[^"]*")*) *(/?)')
-_ATTRIBUTE = re.compile(rb'([A-Za-z_][\w.\-:]*)="([^"]*)"')
-_LENIENT_NAME = re.compile(rb"[A-Za-z_][\w.\-]*")
-_LENIENT = re.compile(rb"""\s+([A-Za-z_][\w.\-:]*)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
-_CLOSE = re.compile(rb"/[ ]*([A-Za-z_][\w.\-]*)[ ]*")
+_STRICT = re.compile(r'([A-Za-z_][\w.\-]*)((?: +[A-Za-z_][\w.\-:]*="[^"]*")*) *(/?)', re.ASCII)
+_ATTRIBUTE = re.compile(r'([A-Za-z_][\w.\-:]*)="([^"]*)"', re.ASCII)
+_LENIENT_NAME = re.compile(r"[A-Za-z_][\w.\-]*", re.ASCII)
+_LENIENT = re.compile(
+    r"""[ \t\n\r]+([A-Za-z_][\w.\-:]*)[ \t\n\r]*=[ \t\n\r]*(?:"([^"]*)"|'([^']*)')""", re.ASCII
+)
+_CLOSE = re.compile(r"/[ ]*([A-Za-z_][\w.\-]*)[ ]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,34 +172,41 @@ class TagReader:
             if limit >= len(data):
                 raise self.refuse("file ends inside a tag")
             raise self.refuse(f"tag longer than {MAX_TAG_BYTES} bytes")
-        body = data[start + 1 : end]
+        body = data[start + 1 : end].decode("utf-8", "replace")
         line = self.line
         strict = _STRICT.fullmatch(body)
+        spare = 0
         if strict:
-            pairs = _ATTRIBUTE.findall(strict[2])
-            spare = 0
-            if b"  " in body:
-                runs = re.findall(rb" {2,}", re.sub(rb'"[^"]*"', b"", body))
+            name, inside, slash = strict.groups()
+            pairs = _ATTRIBUTE.findall(inside)
+            if "  " in body:
+                runs = re.findall(r" {2,}", re.sub(r'"[^"]*"', "", body))
                 spare = sum(len(spaces) - 1 for spaces in runs)
-            name, empty = strict[1], bool(strict[3])
-        elif body.startswith(b"/"):
+        elif body.startswith("/"):
             close = _CLOSE.fullmatch(body)
             if not close:
-                raise self.refuse(f"malformed closing tag <{self._shown(body)}>")
-            return end + 1, Tag(close[1].decode(), line, False, True, {})
+                raise self.refuse(f"malformed closing tag <{body[:40]}>")
+            return end + 1, Tag(close[1], line, False, True, {})
         else:
-            name, pairs, empty = self._lenient(body)
-            spare = 0
-        self._check_attributes(pairs, spare)
-        self.line += body.count(b"\n")
-        attributes = {k.decode(): v.decode("utf-8", "replace") for k, v in reversed(pairs)}
-        return end + 1, Tag(name.decode(), line, True, empty, attributes)
+            name, pairs, slash = self._lenient(body)
+        attributes = dict(reversed(pairs))
+        if len(body) > MAX_VALUE_BYTES or "&" in body or len(attributes) < len(pairs):
+            self._check_attributes(pairs)
+        if len(pairs) + spare > MAX_ATTRIBUTES:
+            self._ledger.error(
+                "LIMIT",
+                f"line {line}",
+                f"{len(pairs)} attributes and {spare} double spaces, limit {MAX_ATTRIBUTES}"
+                " together (all runtimes): the rest is dropped",
+            )
+        self.line += body.count("\n")
+        return end + 1, Tag(name, line, True, slash == "/", attributes)
 
-    def _lenient(self, body: bytes) -> tuple[bytes, list[tuple[bytes, bytes]], bool]:
+    def _lenient(self, body: str) -> tuple[str, list[tuple[str, str]], str]:
         """Read a tag that XML allows and the runtimes do not, and say what they trip over."""
         name = _LENIENT_NAME.match(body)
         if not name:
-            raise self.refuse(f"malformed tag <{self._shown(body)}>")
+            raise self.refuse(f"malformed tag <{body[:40]}>")
         at = name.end()
         pairs = []
         while found := _LENIENT.match(body, at):
@@ -204,43 +214,33 @@ class TagReader:
             if found[3] is not None:
                 self._finding("single-quoted value: readers run on to the next double quote")
             at = found.end()
-        rest = body[at:].strip()
-        if rest not in (b"", b"/"):
+        rest = body[at:].strip(" \t\n\r")
+        if rest not in ("", "/"):
             raise self.refuse(
-                f"malformed tag <{self._shown(body)}> at {self._shown(rest)!r},"
-                ' expected name="value"'
+                f'malformed tag <{body[:40]}> at {rest[:40]!r}, expected name="value"'
             )
-        outside = re.sub(rb'"[^"]*"', b"", body)
-        if b"\n" in outside or b"\r" in outside:
+        outside = re.sub(r'"[^"]*"', "", body)
+        if "\n" in outside or "\r" in outside:
             self._finding("line break inside a tag, which readers do not accept")
-        if b"\t" in outside:
+        if "\t" in outside:
             self._finding("tab inside a tag, readers accept single spaces only")
-        if re.search(rb" =|= ", outside):
+        if " =" in outside or "= " in outside:
             self._finding("space beside '=', which readers do not accept")
-        return name[0], pairs, rest == b"/"
+        return name[0], pairs, rest
 
-    def _check_attributes(self, pairs: list[tuple[bytes, bytes]], spare: int) -> None:
-        if len(pairs) + spare > MAX_ATTRIBUTES:
-            self._ledger.error(
-                "LIMIT",
-                f"line {self.line}",
-                f"{len(pairs)} attributes and {spare} double spaces, limit {MAX_ATTRIBUTES}"
-                " together (all runtimes): the rest is dropped",
-            )
-        names = [k for k, _ in pairs]
-        if len(set(names)) < len(names):
-            double = sorted({k.decode() for k in names if names.count(k) > 1})
-            self._finding(f"attribute {', '.join(double)} given more than once")
+    def _check_attributes(self, pairs: list[tuple[str, str]]) -> None:
+        """What is wrong with single attributes; called where something can be."""
+        double = [key for key, count in Counter(k for k, _ in pairs).items() if count > 1]
+        if double:
+            self._finding(f"attribute {', '.join(sorted(double)[:4])} given more than once")
         for key, value in pairs:
-            if len(value) > MAX_VALUE_BYTES or len(key) > MAX_VALUE_BYTES:
+            length = max(len(key.encode()), len(value.encode()))
+            if length > MAX_VALUE_BYTES:
                 self._ledger.error(
                     "LIMIT",
                     f"line {self.line}",
-                    f"attribute {key[:40].decode()} has {max(len(value), len(key))} characters,"
-                    f" limit {MAX_VALUE_BYTES} (all runtimes)",
+                    f"attribute {key[:40]} has {length} characters, limit {MAX_VALUE_BYTES}"
+                    " (all runtimes)",
                 )
-            if b"&" in value:
-                self._finding(f"'&' in attribute {key[:40].decode()}: readers know no entities")
-
-    def _shown(self, text: bytes) -> str:
-        return text[:40].decode("utf-8", "replace")
+            if "&" in value:
+                self._finding(f"'&' in attribute {key[:40]}: readers know no entities")

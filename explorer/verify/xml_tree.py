@@ -38,10 +38,9 @@ _WORDS = {"type": STEP_TYPES, "srcbuf": STEP_BUFFERS, "dstbuf": STEP_BUFFERS}
 _DEFAULTS = {"srcoff": -1, "dstoff": -1, "depid": -1, "deps": -1}
 _PLACE = {"gpu": "algo", "tb": "gpu", "step": "tb"}
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
-_STRTOL = re.compile(
-    r"[ \t\n\r\f\v]*([-+]?)(?:0[xX]([0-9a-fA-F]{1,15})|(0[0-7]{0,18})|([0-9]{1,18}))"
-)
+_STRTOL = re.compile(r"[ \t\n\r\f\v]*([-+]?)(?:0[xX]([0-9a-fA-F]+)|(0[0-7]*)|([0-9]+))", re.ASCII)
 _MAX_DEPTH = 32
+_MAX_ELEMENTS = 1 << 22  # 1024 gpus with all the elements a runtime reads
 _INT64 = 1 << 63
 
 
@@ -120,7 +119,8 @@ def integer(text: str, what: str, where: str, ledger: Ledger) -> int:
     if match:
         sign, hexadecimal, octal, decimal = match.groups()
         digits, base = (hexadecimal, 16) if hexadecimal else (octal, 8) if octal else (decimal, 10)
-        value = -int(digits, base) if sign == "-" else int(digits, base)
+        value = min(int(digits[:64], base), _INT64 - 1)  # longer ones saturate anyway
+        value = -value if sign == "-" else value
     ledger.error(
         "NUMBER", where, f"{what} is {text[:40]!r}, which runtimes read as {value}: write decimals"
     )
@@ -139,8 +139,12 @@ class _Builder:
     def build(self) -> Document:
         stack: list[Tag] = []
         skipping = 0  # depth at which an element without meaning began
+        elements = 0
         for tag in self._reader:
             if tag.opens:
+                elements += 1
+                if elements > _MAX_ELEMENTS:
+                    raise self._reader.refuse(f"more than {_MAX_ELEMENTS} elements")
                 stack.append(tag)
                 if len(stack) > _MAX_DEPTH:
                     raise self._reader.refuse(f"elements are nested deeper than {_MAX_DEPTH}")
