@@ -181,6 +181,20 @@ def test_size_ranges(check) -> None:
     assert "not a whole number of 2 chunks" in errors(odd)["RANGE"]
 
 
+def test_a_rooted_file_serves_every_root_with_its_own(check) -> None:
+    report = check(broadcast(1))
+    assert report.ok
+    assert "do not compare roots" in next(w.message for w in report.warnings if w.code == "ROOT")
+    assert "UNSET" in errors(check(broadcast(1).replace("<algo ", '<algo root="1" ')))
+
+
+def test_collectives_whose_meaning_is_not_known(check) -> None:
+    text = RIGHT.replace('"allgather"', '"gather"').replace('inplace="0"', 'inplace="1"')
+    report = check(text, dialect="rccl")
+    assert report.ok
+    assert "what gather must do is not known here" in report.warnings[-1].message
+
+
 def test_wrong_offset_is_found_by_value(check) -> None:
     """Case C20."""
     wrong = own(0).replace('dstoff="1"', 'dstoff="0"')

@@ -126,6 +126,10 @@ def _report_placement(
     document: Document, header: Header, runtime: Runtime | None, ledger: Ledger
 ) -> None:
     where = f"line {document.algo.line}"
+    if document.algo.text.get("coll") in ("broadcast", "reduce"):
+        ledger.warning(
+            "ROOT", where, "runtimes do not compare roots: calls with any root get this one's"
+        )
     if header.inplace is None:
         return
     in_place, out_of_place = placements(header)

@@ -150,6 +150,8 @@ def _assemble(
     rank_of_step = np.repeat(rank_of, counts)
     sizes = [_buffer(gpus, b, op, columns, rank_of_step, ledger) for b in Buffer]
     in_place, out_of_place = placements(header)
+    if document.algo.text.get("coll") in _UNCHECKED:  # how their buffers alias is not known
+        in_place, out_of_place = False, True
     largest = header.largest(runtime)
     program = Program(
         name=document.algo.text.get("name", "")[:63],
