@@ -87,7 +87,7 @@ cost_model: pipelined
 protocols: LL
 instances: 4
 dialect: unlimited
-limits: {time_s: 7, point_s: 30}
+limits: {time_s: 7, nodes: 9, point_s: 30}
 """,
     ).points
     assert point.point == DesignPoint(
@@ -107,6 +107,7 @@ limits: {time_s: 7, point_s: 30}
         instances=4,
         dialect="unlimited",
         time_limit_s=7.0,
+        node_limit=9,
     )
     assert (point.scenario, point.time_limit_s) == ("all", 30.0)
     assert point.identity == identity(point.point)
@@ -293,6 +294,7 @@ def test_a_key_changes_with_what_the_result_depends_on_and_with_nothing_else() -
         {"instances": 2},
         {"dialect": "msccl"},
         {"time_limit_s": 1.0},
+        {"node_limit": 1},
     ]
     others += [content_key(replace(point, **c), "machine", "sketch", "code") for c in changes]
     assert len({key, *others}) == 1 + len(others)

@@ -51,7 +51,10 @@ def test_the_smallest_scenario_and_its_defaults(tmp_path: Path) -> None:
     assert section.chunks == (None,)
     assert (section.placement, section.root, section.cost_model) == (("out",), 0, "exclusive")
     assert (section.protocols, section.channels, section.instances) == (("Simple",), (1,), (1,))
-    assert (section.dialect, section.limits) == ("executor", Limits(time_s=None, point_s=None))
+    assert (section.dialect, section.limits) == (
+        "executor",
+        Limits(time_s=None, nodes=None, point_s=None),
+    )
 
 
 def test_every_key_can_be_given(tmp_path: Path) -> None:
@@ -78,14 +81,14 @@ protocols: [Simple, LL]
 channels: [1, 2]
 instances: [1, 4]
 dialect: unlimited
-limits: {time_s: 20, point_s: 90.5}
+limits: {time_s: 20, nodes: 100, point_s: 90.5}
 """,
     )
     (section,) = scenario.sections
     assert (scenario.name, section.name, scenario.max_points) == ("full", "full", 100_000)
     assert section.all_sizes == (0, 1024, 4096, 16384, 65536, 10**6, 2048)
     assert section.chunks == (None, 1, 4)
-    assert section.limits == Limits(time_s=20.0, point_s=90.5)
+    assert section.limits == Limits(time_s=20.0, nodes=100, point_s=90.5)
     assert scenario.file_of("machine.yaml") == f"{tmp_path}/machine.yaml"
     assert scenario.file_of("ndv2") == "ndv2"
 
@@ -175,7 +178,7 @@ max_points: none
         ("sizes: 1M\nchannels: 65", "s.yaml:4: channels: got 65, expected a whole number from 1"),
         ("sizes: 1M\nname: a/b", "s.yaml:4: name: got 'a/b', expected at most 63 of"),
         ("sizes: 1M\nname: 3", "s.yaml:4: name: got 3, expected text"),
-        ("sizes: 1M\nlimits: 20", "s.yaml:4: limits: got 20, expected keys time_s, point_s"),
+        ("sizes: 1M\nlimits: 20", "s.yaml:4: limits: got 20, expected keys time_s, nodes, point_s"),
         ("sizes: 1M\nlimits: {time_s: .inf}", "s.yaml:4: limits.time_s: got inf"),
         ("sizes: 1M\nsketches: ndv2-sk-3", "s.yaml:4: sketches: got 'ndv2-sk-3', neither"),
         ("sizes: 1M\nplacement: inside", "s.yaml:4: placement: got 'inside'"),

@@ -234,6 +234,7 @@ class _Expansion:
                     instances=instances,
                     dialect=section.dialect,
                     time_limit_s=section.limits.time_s if searches else None,
+                    node_limit=section.limits.nodes if searches else None,
                 )
                 yield self._planned(point, digest)
 

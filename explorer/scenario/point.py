@@ -37,6 +37,8 @@ class DesignPoint:
         Runtime whose limits the program must respect; ``unlimited`` for none.
     time_limit_s
         Wall-clock limit of synthesis; None for limits in nodes and iterations only.
+    node_limit
+        Branch-and-bound nodes of each solver run; None for the synthesizer's own.
     """
 
     topology: str
@@ -55,3 +57,4 @@ class DesignPoint:
     instances: int = 1
     dialect: str = "executor"
     time_limit_s: float | None = None
+    node_limit: int | None = None

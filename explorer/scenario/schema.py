@@ -173,6 +173,9 @@ class Limits(_Model):
     time_s: Seconds | None = Field(
         None, description="Wall-clock seconds of one synthesis; results then depend on the machine."
     )
+    nodes: Annotated[int, _whole(10**9)] | None = Field(
+        None, description="Branch-and-bound nodes of each solver run."
+    )
     point_s: Seconds | None = Field(
         None, description="Wall-clock seconds of one point; its worker is killed, the point fails."
     )
@@ -225,7 +228,9 @@ class Section(_Model):
     dialect: Dialect = Field(
         "executor", description="Runtime whose limits programs must respect, or `unlimited`."
     )
-    limits: Limits = Field(Limits(time_s=None, point_s=None), description="When to stop.")
+    limits: Limits = Field(
+        Limits(time_s=None, nodes=None, point_s=None), description="When to stop."
+    )
 
     @property
     def all_sizes(self) -> tuple[int | None, ...]:
