@@ -1,0 +1,251 @@
+"""Method ``milp``: list schedules for a start, HiGHS for the routes, list schedules of those.
+
+TACCL (NSDI'23), section 5, splits synthesis into routing, ordering and exact scheduling; so does
+this, but every stage starts from the best schedule of the one before, stages that cannot improve
+it any more are skipped, and where costs allow it one step-indexed model replaces all three.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from explorer.core.collective import Collective, Sizing
+from explorer.core.costs import CostModel
+from explorer.core.rank_graph import RankGraph
+from explorer.core.schedule import Schedule
+from explorer.core.sketch import Sketch
+from explorer.errors import InfeasibleError
+from explorer.synth.instance import Instance, spreading_instance
+from explorer.synth.least_time import least_makespan
+from explorer.synth.ordering import Scheduler, Search
+from explorer.synth.reductions import by_spreading
+from explorer.synth.result import (
+    LIMITED,
+    Limits,
+    Progress,
+    Stage,
+    SynthesisResult,
+    relative_gap,
+)
+from explorer.synth.routes import (
+    Routes,
+    free_routes,
+    guided_routes,
+    shortest_routes,
+    tree_routes,
+)
+from explorer.synth.routing import solve_routing
+from explorer.synth.rules import Rule, portfolio
+from explorer.synth.stepped import solve_stepped
+from explorer.synth.timing import Messages, schedule_of
+
+IntArray = npt.NDArray[np.int32]
+
+START_WORK = 15_000_000
+ORDER_WORK = 10_000_000
+CLIMB_WORK = 40_000_000
+"""Budgets of the list scheduling stages, in plan entries: about 3e7 are looked at in a second."""
+
+MAX_CANDIDATES = 6
+
+
+def milp(
+    graph: RankGraph,
+    collective: Collective,
+    sizing: Sizing,
+    cost_model: CostModel,
+    sketch: Sketch | None,
+    *,
+    limits: Limits,
+    seed: int,
+    progress: Progress,
+) -> SynthesisResult:
+    """Synthesize by routing MILP and list scheduling; see the module."""
+
+    def spread(graph: RankGraph, collective: Collective, limits: Limits) -> SynthesisResult:
+        instance = spreading_instance(graph, collective, sizing, cost_model, sketch)
+        return _Run(instance, limits, seed, progress).result()
+
+    return by_spreading(graph, collective, limits, spread)
+
+
+class _Run:
+    """One synthesis of a spreading collective."""
+
+    def __init__(self, instance: Instance, limits: Limits, seed: int, progress: Progress) -> None:
+        self.instance, self.seed, self.progress = instance, seed, progress
+        self.limits = limits
+        self.began = time.perf_counter()
+        self.stages: list[Stage] = []
+        self.schedules: list[Schedule] = []
+        self.bound = least_makespan(instance)
+        self.scheduler = Scheduler(instance)
+        self.search = Search(self.scheduler, goal_us=self.bound, deadline=self._deadline())
+        self.interrupted = False
+
+    def result(self) -> SynthesisResult:
+        """Run the stages; Ctrl-C ends them with the best so far."""
+        if not self.instance.needs.any():
+            return SynthesisResult((_empty(self.instance),), (), limited=False)
+        try:
+            self._start()
+            self._stepped()
+            self._route()
+            self._climb()
+        except KeyboardInterrupt:
+            if not self.search.found and not self.schedules:
+                raise
+            self.interrupted = True
+            self.stages.append(Stage("ordering", "interrupted", self._best_us()))
+        candidates = self._candidates()
+        if not candidates:
+            raise InfeasibleError(
+                "no schedule was found: "
+                + "; ".join(f"{stage.name} {stage.status}" for stage in self.stages)
+            )
+        limited = self.interrupted or self.search.late
+        limited |= any(stage.status in LIMITED for stage in self.stages)
+        return SynthesisResult(candidates, tuple(self.stages), limited)
+
+    def _start(self) -> None:
+        """List schedules of all routes (AlltoAll: of balanced shortest paths)."""
+        relayed = self.instance.relayed
+        routes = shortest_routes(self.instance) if relayed else free_routes(self.instance)
+        with self._listing("start"):
+            self._offer(routes, START_WORK)
+            self.search.climb(CLIMB_WORK // 4, self.seed)
+
+    def _stepped(self) -> None:
+        if self.search.done or self.instance.inter.any():
+            return
+        found = solve_stepped(self.instance, self._remaining(), self._best_us(), self.progress)
+        self.stages.append(found.stage)
+        if found.messages is not None:
+            self._keep(found.messages)
+
+    def _route(self) -> None:
+        """Routes by MILP, then list schedules of the trees, and of the trees between nodes only."""
+        if self._proven():
+            self.stages.append(Stage("routing", "skipped: the schedule meets the lower bound"))
+            return
+        found = solve_routing(
+            self.instance,
+            replace(self._remaining(), gap=max(self.limits.gap, 1e-3)),
+            self._best_us(),
+            self._symmetric_sends(),
+            self.progress,
+        )
+        self.stages.append(found.stage)
+        self.bound = max(self.bound, found.stage.bound or 0.0)
+        self.search.goal_us = self.bound
+        if found.trees is None or self.search.done:
+            return
+        with self._listing("ordering"):
+            if not self.instance.relayed:
+                self._offer(guided_routes(self.instance, *found.trees), ORDER_WORK)
+            self._offer(tree_routes(self.instance, *found.trees), ORDER_WORK)
+
+    def _climb(self) -> None:
+        if self.search.done or not self.search.found:
+            return
+        with self._listing("ordering: local search"):
+            self.search.climb(CLIMB_WORK, self.seed + 1)
+
+    def _offer(self, routes: Routes, work: int) -> None:
+        symmetric = self.scheduler.symmetric
+        self.search.offer(routes, self._rules(), work, symmetric=symmetric)
+        if symmetric:
+            self.search.offer(routes, self._rules(), work // 4, symmetric=False)
+
+    def _rules(self) -> Iterator[Rule]:
+        alpha, inter = self.instance.alpha_us, self.instance.inter
+        return portfolio(between=bool(alpha[inter].any()), inside=bool(alpha[~inter].any()))
+
+    @contextmanager
+    def _listing(self, name: str) -> Iterator[None]:
+        """Record what list scheduling does to the best schedule."""
+        began, tried = time.perf_counter(), self.search.tried
+        self.progress(f"{name}: best so far {self._best_us():.6g} us")
+        try:
+            yield
+        finally:
+            best = self._best_us()
+            objective = best if np.isfinite(best) else None
+            proven = objective is not None and objective <= self.bound * (1 + 1e-9)
+            status = "optimal" if proven else "heuristic"
+            if objective is None:
+                status = "no solution"
+            if self.search.late:
+                status = "time limit"
+            self.stages.append(
+                Stage(
+                    name,
+                    status,
+                    objective,
+                    self.bound,
+                    relative_gap(objective, self.bound),
+                    self.search.tried - tried,
+                    time.perf_counter() - began,
+                )
+            )
+
+    def _keep(self, messages: Messages) -> None:
+        self.schedules.append(schedule_of(self.instance, messages))
+
+    def _best_us(self) -> float:
+        return min(
+            [self.search.best_us, *(s.makespan_us for s in self.schedules)], default=float("inf")
+        )
+
+    def _proven(self) -> bool:
+        return self._best_us() <= self.bound * (1 + 1e-9)
+
+    def _symmetric_sends(self) -> tuple[IntArray, IntArray] | None:
+        """Sends of the shortest schedule that is invariant under the whole group."""
+        for found in self.search.found:
+            messages = found.order.messages
+            if messages.symmetric or self.instance.group.order == 1:
+                return np.repeat(messages.edge, np.diff(messages.first)), messages.chunk
+        return None
+
+    def _candidates(self) -> tuple[Schedule, ...]:
+        schedules = self.schedules + [
+            schedule_of(self.instance, found.order.messages) for found in self.search.found
+        ]
+        schedules.sort(key=lambda s: s.makespan_us)
+        return tuple(schedules[:MAX_CANDIDATES])
+
+    def _deadline(self) -> float:
+        limit = self.limits.time_limit_s
+        return float("inf") if limit is None else self.began + limit
+
+    def _remaining(self) -> Limits:
+        if self.limits.time_limit_s is None:
+            return self.limits
+        left = self._deadline() - time.perf_counter()
+        return replace(self.limits, time_limit_s=max(left, 0.01))
+
+
+def _empty(instance: Instance) -> Schedule:
+    """Schedule of a collective in which nothing has to move (a single rank)."""
+    none = np.zeros(0, dtype=np.int32)
+    times = np.zeros(0)
+    return Schedule(
+        instance.collective,
+        instance.chunk_bytes,
+        instance.cost_model,
+        none,
+        none,
+        none,
+        none,
+        np.zeros(0, dtype=np.bool_),
+        times,
+        times,
+        instance.group.generators,
+    )
