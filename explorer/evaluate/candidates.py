@@ -27,6 +27,7 @@ from explorer.lower.lower import lowerings
 from explorer.scenario.point import DesignPoint
 from explorer.synth.registry import SynthesisResult, synthesize
 from explorer.units import ELEMENT_BYTES
+from explorer.verify.program import safe_max_bytes
 from explorer.verify.schedule import verify_schedule
 from sim.program import Op, Program
 
@@ -71,17 +72,19 @@ def baseline_candidate(point: DesignPoint, machine: Machine, chunks: int) -> Can
     """Build a standard algorithm and simulate it."""
     started = time.perf_counter()
     collective = Collective(point.collective, machine.topology.ranks, chunks, point.root)
-    program = build_baseline(
-        point.method,
-        machine.topology,
-        collective,
-        placement=point.placement,
-        protocol=point.protocol,
-        channels=point.channels,
-        instances=point.instances,
+    program = _within_safe_sizes(
+        build_baseline(
+            point.method,
+            machine.topology,
+            collective,
+            placement=point.placement,
+            protocol=point.protocol,
+            channels=point.channels,
+            instances=point.instances,
+        )
     )
     built = time.perf_counter() - started
-    reason = _unfit(program, point.dialect)
+    reason = _unfit(program, point)
     row = _simulated(program, point, machine, None)
     if reason:
         return Candidate(None, reason, None, "", row, (), False, built)
@@ -113,8 +116,9 @@ def synthesized_candidate(
     best: Candidate | None = None
     refusals: list[str] = []
     for schedule in result.candidates:
-        for name, program in _lowered(schedule, graph, point):
-            reason = _unfit(program, point.dialect)
+        for name, lowered in _lowered(schedule, graph, point):
+            program = _within_safe_sizes(lowered)
+            reason = _unfit(program, point)
             if reason:
                 refusals.append(reason)
                 continue
@@ -208,6 +212,18 @@ def _rank(row: dict[str, object], program: Program | None) -> tuple[float, int]:
     return (float(str(row["time_us"])), program.steps if program else 0)
 
 
-def _unfit(program: Program, dialect: str) -> str:
-    findings = exceeded(program, dialect)
-    return "; ".join(str(finding) for finding in findings[:3])
+def _unfit(program: Program, point: DesignPoint) -> str:
+    """Why the target cannot run the program at the point's size; empty when it can."""
+    findings = exceeded(program, point.dialect)
+    if findings:
+        return "; ".join(str(finding) for finding in findings[:3])
+    size, safe = point.size_bytes or 0, program.max_bytes
+    if safe is not None and size > safe:
+        return f"deadlocks above {safe} bytes, where its messages no longer fit the FIFO slots"
+    return ""
+
+
+def _within_safe_sizes(program: Program) -> Program:
+    """Limit a program to the sizes at which it cannot deadlock."""
+    safe = safe_max_bytes(program)
+    return program if safe is None else replace(program, max_bytes=safe)
