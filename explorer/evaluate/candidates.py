@@ -25,7 +25,8 @@ from explorer.evaluate.simulated import simulate_program
 from explorer.formats.dialects import dialect_of, exceeded
 from explorer.lower.lower import lowerings
 from explorer.scenario.point import DesignPoint
-from explorer.synth.registry import SynthesisResult, synthesize
+from explorer.synth.registry import synthesize
+from explorer.synth.result import SynthesisResult
 from explorer.units import ELEMENT_BYTES
 from explorer.verify.program import safe_max_bytes
 from explorer.verify.schedule import verify_schedule

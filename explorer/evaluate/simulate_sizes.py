@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from explorer.baselines.registry import BASELINES, build_baseline
@@ -131,11 +130,11 @@ def _write_trace(
     program: Program, network: Network, size: int, cost_model: str, path: Path
 ) -> None:
     from sim.simulate import simulate
-    from sim.trace import chrome_trace
+    from sim.trace import write_trace
 
     chunk = float(sizing_of(program.nchunks, size).chunk_bytes)
     result = simulate(program, network, chunk, cost_model=cost_model)
     try:
-        path.write_text(json.dumps(chrome_trace(program, network, result)), encoding="utf-8")
+        write_trace(path, program, network, result)
     except OSError as error:
         raise InputError(Problem(str(path), error.strerror or str(error))) from None
