@@ -142,32 +142,29 @@ class Fields:
                 " beta_us_per_mb (1e6 bytes), speed (Mb/s)",
             )
             return 1.0
-        key = given[0]
-        beta = self._beta(key, table[key], f"{what}.{key}")
+        key, tree = given[0], table[given[0]]
+        before = len(self.problems)
+        beta = self._beta(key, tree, f"{what}.{key}")
+        if len(self.problems) > before:
+            return 1.0
         if not (beta > 0 and math.isfinite(beta)):
             self.problem(
-                table[key].line, f"{what}.{key}: a link needs a rate above 0; leave out dead links"
+                tree.line, f"{what}.{key}: a link needs a rate above 0; leave out dead links"
             )
             return 1.0
         return beta
 
     def _beta(self, key: str, tree: Tree, what: str) -> float:
-        before = len(self.problems)
-        value = 0.0
-        if key in ("bandwidth", "rate"):
-            value = self.rate_gbs(tree, what)
-        elif key == "speed":
-            value = gbs_of_mbit(self.number(tree, what, "Mb/s"))
+        """Beta behind one spelling; infinite for a rate of zero."""
+        if key == "beta_us_per_mib":
+            return self.number(tree, what, "us per MiB")
+        if key.startswith("beta"):
+            return beta_of_us_per_mb(self.number(tree, what, "us per MB"))
+        if key == "speed":
+            gbs = gbs_of_mbit(self.number(tree, what, "Mb/s"))
         else:
-            beta = self.number(tree, what, "us per MiB" if key.endswith("mib") else "us per MB")
-            return (
-                1.0
-                if len(self.problems) > before
-                else (beta if key.endswith("mib") else beta_of_us_per_mb(beta))
-            )
-        if len(self.problems) > before:
-            return 1.0
-        return beta_us_per_mib(value) if value > 0 else math.inf
+            gbs = self.rate_gbs(tree, what)
+        return beta_us_per_mib(gbs) if gbs > 0 else math.inf
 
     def rate_gbs(self, tree: Tree, what: str) -> float:
         """Take a rate with its unit in GB/s."""
