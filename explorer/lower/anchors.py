@@ -25,7 +25,7 @@ from explorer.lower.lanes import Lanes
 from explorer.lower.messages import Messages
 from explorer.lower.sends import edges_of
 from explorer.lower.steps import Side, Steps
-from sim.program import OP_SENDS, Op
+from sim.program import OP_RECEIVES, OP_SENDS, Op
 
 Waits = list[list[int]]
 
@@ -139,12 +139,16 @@ def _reached(messages: Messages, steps: Steps, lanes: Lanes, waits: Waits) -> li
     follows = np.diff(lanes.connection[order]) == 0
     reached[order[1:][follows]] = messages.release[order[:-1][follows]]
     latest: list[int] = reached.tolist()
-    tick = steps.tick.tolist()
-    message = steps.message.tolist()
-    for step in np.flatnonzero(steps.side == Side.SENDER).tolist():
-        for other in waits[step]:
-            m = message[step]
-            latest[m] = max(latest[m], tick[other])
+    moves = (OP_SENDS | OP_RECEIVES)[steps.op].tolist()
+    message, side = steps.message.tolist(), steps.side.tolist()
+    # a local step happens when the last event before it does, whatever the plan wants it for
+    happens = steps.tick.tolist()
+    for step, others in enumerate(waits):
+        last = max((happens[other] for other in others), default=-1)
+        if not moves[step]:
+            happens[step] = last
+        if side[step] == Side.SENDER:
+            latest[message[step]] = max(latest[message[step]], last)
     return latest
 
 
