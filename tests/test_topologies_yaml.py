@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from pathlib import Path
 
 import pytest
@@ -385,3 +386,16 @@ def test_a_byte_order_mark_is_no_content(tmp_path: Path) -> None:
     path = tmp_path / "bom.yaml"
     path.write_text("\ufeff" + PAIR % "bandwidth: 1GB/s", encoding="utf-8")
     assert load_topology(str(path)).name == "bom"
+
+
+def test_examples_of_the_documentation_are_read() -> None:
+    page = Path(__file__).parent.parent / "docs" / "formats-topology.md"
+    blocks = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    shapes = []
+    for block in blocks:
+        source = Source("example.yaml", block)
+        assert looks_like_topology_yaml(source)
+        topology = read_topology_yaml(source, 2, True)
+        shapes.append((topology.ranks, topology.nodes, len(topology.links)))
+    # 4 GPUs with a switch and a NIC link each, 2 NICs; 8 + 8 GPUs with 8 and 4 NICs; one link.
+    assert shapes == [(8, 2, 2 * 2 * (4 + 4) + 8), (16, 2, 112), (2, 2, 1)]
