@@ -302,6 +302,16 @@ def test_a_key_changes_with_what_the_result_depends_on_and_with_nothing_else() -
     assert set(key) <= set("0123456789abcdef")
 
 
+def test_an_identity_is_what_was_asked_whatever_fields_a_point_comes_to_have() -> None:
+    import hashlib
+
+    point = DesignPoint("ring:4", None, "allgather", 1024, "ring", channels=2)
+    text = '{"channels":2,"collective":"allgather","method":"ring","nodes":null,'
+    text += '"size_bytes":1024,"topology":"ring:4"}'
+    assert identity(point) == hashlib.sha256(text.encode()).hexdigest()
+    assert identity(replace(point, channels=1)) != identity(point)
+
+
 @given(st.floats(0.1, 100), st.floats(0.1, 100))
 def test_a_machine_is_its_devices_and_exact_costs(a: float, b: float) -> None:
     assert (topology_digest(line(a)) == topology_digest(line(b))) == (a == b)

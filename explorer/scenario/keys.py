@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -45,13 +45,19 @@ def content_key(point: DesignPoint, machine: str, sketch: str, code: str) -> str
     code
         :func:`code_version`.
     """
-    fields = asdict(point) | {"topology": machine, "sketch": sketch}
-    return _digest(_canonical({"point": fields, "code": code}))
+    resolved = asdict(point) | {"topology": machine, "sketch": sketch}
+    return _digest(_canonical({"point": resolved, "code": code}))
 
 
 def identity(point: DesignPoint) -> str:
-    """Digest of the point alone: which question a result answers."""
-    return _digest(_canonical(asdict(point)))
+    """Digest of the point alone: which question a result answers.
+
+    Fields at their defaults do not count, so that a store from before a field existed still
+    knows its points.
+    """
+    default = {f.name: f.default for f in fields(DesignPoint)}
+    given = {name: value for name, value in asdict(point).items() if value != default[name]}
+    return _digest(_canonical(given))
 
 
 def topology_digest(topology: Topology) -> str:
