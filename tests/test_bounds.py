@@ -44,7 +44,7 @@ def bound_of(
 
 def sketched(topology: Topology, *senders: tuple[int, int]) -> RankGraph:
     sketch = Sketch("test", senders=senders)
-    return apply_sketch(rank_graph(topology), sketch, topology.nics_per_node)
+    return apply_sketch(rank_graph(topology), sketch)
 
 
 def test_one_ndv2_node_in_taccl_units() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from explorer.core.nic_lanes import nic_lanes
 from explorer.core.rank_graph import rank_graph
 from explorer.core.sketch import Sketch, apply_sketch
 from explorer.core.topology import Device, Link, Topology
@@ -107,11 +110,31 @@ def test_shipped_sketch_equals_the_published_one() -> None:
         assert getattr(ours, field) == getattr(theirs, field), field
 
 
-def test_tacccl_multiplier_counts_links_per_nic() -> None:
-    topology = machine(2, 8, MESH)
-    sketch = load_sketch(str(DATA / "taccl_sk2-ndv2-n2.json"), topology)
-    graph = apply_sketch(rank_graph(topology), sketch, nics_per_node=1)
-    assert set(graph.beta_us_per_mib[graph.inter_node]) == {105.0 * 64}
+@pytest.mark.parametrize(
+    ("name", "nodes", "lanes", "factor"),
+    [
+        ("taccl_sk2-ndv2-n2", 2, 64, 64),
+        ("taccl_sk3-ndv2-n2", 2, 8, 8),
+        ("taccl_sk1-ndv2-n2", 2, 0, 1),
+    ],
+)
+def test_links_beyond_the_nics_get_slower_lanes(
+    name: str, nodes: int, lanes: int, factor: int
+) -> None:
+    plain = machine(nodes, 8, MESH)
+    profile = replace(plain, time_unit="profile", nics_per_node=1)
+    sketch = load_sketch(str(DATA / f"{name}.json"), profile)
+    laned = nic_lanes(profile, sketch)
+    assert (laned is profile) == (not lanes)
+    graph = apply_sketch(rank_graph(laned), sketch)
+    inter = graph.inter_node
+    assert set(graph.beta_us_per_mib[inter]) == {105.0 * factor}
+    route = plain.routes_from(0)[8]
+    assert set(graph.alpha_us[inter]) == {route.alpha_us}
+    # Both directions: every link of a node pair has a resource of its own on either side.
+    assert sum("nics" in resource for resource in graph.resources) == lanes * nodes * 2
+    inside = rank_graph(plain)
+    assert np.array_equal(graph.src[~inter], inside.src[~inside.inter_node])
 
 
 def write(tmp_path: Path, text: str, name: str = "k.json") -> str:

@@ -157,11 +157,11 @@ def test_rows_are_destinations_as_in_taccl() -> None:
     # taccl/topologies/topology.py: get_invbw(src, dst) returns invbws[dst][src].
     topology = read(asymmetric())
     links = costs(topology, "nvlink")
-    assert links["gpu0->gpu1"] == (0.0, 92.7)
-    assert links["gpu1->gpu0"] == (0.0, 23.7)
+    assert links["gpu0->gpu1"] == (0.7, 92.0)
+    assert links["gpu1->gpu0"] == (0.7, 23.0)
     assert any("gpu0->gpu1 is the slowest link (92.7)" in note for note in topology.notes)
     turned = read(asymmetric(matrix_order="src_dst"))
-    assert costs(turned, "nvlink")["gpu1->gpu0"] == (0.0, 92.7)
+    assert costs(turned, "nvlink")["gpu1->gpu0"] == (0.7, 92.0)
     assert any('"matrix_order": "dst_src"' in note for note in turned.notes)
     assert not any("symmetric" in n for n in read_topology(DATA / "topo-torus2d-4x4.json").notes)
 

@@ -66,12 +66,9 @@ class RankGraph:
         """Resources that edge holds."""
         return self.resource[self.resource_first[edge] : self.resource_first[edge + 1]]
 
-    def subgraph(
-        self, keep: npt.NDArray[np.bool_], beta_factor: npt.NDArray[np.float64] | None = None
-    ) -> RankGraph:
-        """The edges where ``keep`` (bool ``[E]``) is true, betas times ``beta_factor`` ``[E]``."""
+    def subgraph(self, keep: npt.NDArray[np.bool_]) -> RankGraph:
+        """The edges where ``keep`` (bool ``[E]``) is true."""
         chosen = np.flatnonzero(keep)
-        beta = self.beta_us_per_mib if beta_factor is None else self.beta_us_per_mib * beta_factor
         counts = np.diff(self.resource_first)[chosen]
         parts = [self.resources_of(int(e)) for e in chosen]
         return RankGraph(
@@ -80,7 +77,7 @@ class RankGraph:
             self.src[chosen],
             self.dst[chosen],
             self.alpha_us[chosen],
-            beta[chosen],
+            self.beta_us_per_mib[chosen],
             np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
             np.concatenate(parts) if parts else np.zeros(0, np.int32),
             self.resources,

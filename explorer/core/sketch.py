@@ -83,7 +83,7 @@ class Sketch:
     source: str = ""
 
 
-def apply_sketch(graph: RankGraph, sketch: Sketch, nics_per_node: int = 0) -> RankGraph:
+def apply_sketch(graph: RankGraph, sketch: Sketch) -> RankGraph:
     """Keep the edges a sketch allows.
 
     Parameters
@@ -92,9 +92,6 @@ def apply_sketch(graph: RankGraph, sketch: Sketch, nics_per_node: int = 0) -> Ra
         All direct edges; every node must have the same number of ranks in consecutive order.
     sketch
         The restrictions.
-    nics_per_node
-        For TACCL profiles: inter-node betas are multiplied by (inter-node links of a node pair
-        and direction) / ``nics_per_node``, as TACCL does; 0 leaves them.
 
     Raises
     ------
@@ -119,10 +116,7 @@ def apply_sketch(graph: RankGraph, sketch: Sketch, nics_per_node: int = 0) -> Ra
     for src, dst in sketch.senders or ():
         crossing[src, dst] = True
     keep = np.where(inter, crossing[local_src, local_dst], allowed[local_src, local_dst])
-    factor = np.ones(graph.edges)
-    if nics_per_node and inter.any():
-        factor[inter] = max(1.0, crossing.sum() / nics_per_node)
-    kept = graph.subgraph(keep, factor)
+    kept = graph.subgraph(keep)
     unreachable = unreachable_ranks(kept)
     if unreachable:
         raise InputError(Problem(sketch.source or sketch.name, unreachable))

@@ -6,7 +6,7 @@ from explorer.core.bounds import bounds
 from explorer.core.collective import Collective, bandwidths_gbs, sizing
 from explorer.core.costs import CostModel
 from explorer.errors import InputError, Problem, nearest
-from explorer.evaluate.machine import load_machine, sketched_graph
+from explorer.evaluate.machine import load_machine, sketched
 from explorer.sketches.registry import load_sketch
 
 
@@ -31,15 +31,16 @@ def bound_row(
             Problem("--cost-model", f"got {cost_model!r}, {nearest(cost_model, CostModel)}")
         )
     machine = load_machine(topology, nodes, sized=size_bytes is not None)
-    graph = None
+    topology, graph = machine.topology, None
     chunks = 1
     if sketch is not None:
         loaded = load_sketch(sketch, machine.topology)
         chunks = loaded.chunks_per_rank or 1
-        graph = sketched_graph(machine, loaded)
+        left = sketched(machine, loaded)
+        topology, graph = left.topology, left.graph
     kind = Collective(collective, machine.topology.ranks, chunks, root)
     amount = sizing(kind, size_bytes)
-    bound = bounds(machine.topology, kind, amount, CostModel(cost_model), graph=graph)
+    bound = bounds(topology, kind, amount, CostModel(cost_model), graph=graph)
     algbw, busbw = bandwidths_gbs(kind, amount.size_bytes, bound.bound_us)
     return {
         "topology": machine.topology.name,

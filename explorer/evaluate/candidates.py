@@ -19,7 +19,7 @@ from explorer.core.rank_graph import RankGraph
 from explorer.core.schedule import Schedule
 from explorer.core.sketch import Sketch
 from explorer.errors import VerificationError
-from explorer.evaluate.machine import Machine, sketched_graph
+from explorer.evaluate.machine import Machine, sketched
 from explorer.evaluate.network import network_for
 from explorer.evaluate.simulated import simulate_program
 from explorer.formats.dialects import dialect_of, exceeded
@@ -86,7 +86,7 @@ def baseline_candidate(point: DesignPoint, machine: Machine, chunks: int) -> Can
     )
     built = time.perf_counter() - started
     reason = _unfit(program, point)
-    row = _simulated(program, point, machine, None)
+    row = _simulated(program, point, machine)
     if reason:
         return Candidate(None, reason, None, "", row, (), False, built)
     return Candidate(program, None, None, "", row, (), False, built)
@@ -101,7 +101,7 @@ def synthesized_candidate(
 ) -> Candidate:
     """Synthesize, verify the plans, lower each in several ways and keep the fastest program."""
     started = time.perf_counter()
-    graph = sketched_graph(machine, sketch)
+    left = sketched(machine, sketch)
     result = _synthesis(
         machine,
         sketch,
@@ -117,13 +117,13 @@ def synthesized_candidate(
     best: Candidate | None = None
     refusals: list[str] = []
     for schedule in result.candidates:
-        for name, lowered in _lowered(schedule, graph, point):
+        for name, lowered in _lowered(schedule, left.graph, point):
             program = _within_safe_sizes(lowered)
             reason = _unfit(program, point)
             if reason:
                 refusals.append(reason)
                 continue
-            row = _simulated(program, point, machine, graph)
+            row = _simulated(program, point, left)
             if best is None or _rank(row, program) < _rank(best.simulated, best.program):
                 best = Candidate(
                     program, None, schedule.makespan_us, name, row, stages, result.limited, 0.0
@@ -149,7 +149,7 @@ def _synthesis(
     progress: Progress | None,
 ) -> SynthesisResult:
     """Verified schedules; the last few are kept, since placements and protocols share them."""
-    graph = sketched_graph(machine, sketch)
+    graph = sketched(machine, sketch).graph
     result = synthesize(
         graph,
         collective,
@@ -197,12 +197,10 @@ def _lowered(
     )
 
 
-def _simulated(
-    program: Program, point: DesignPoint, machine: Machine, graph: RankGraph | None
-) -> dict[str, object]:
+def _simulated(program: Program, point: DesignPoint, machine: Machine) -> dict[str, object]:
     return simulate_program(
         program,
-        network_for(machine.topology, program, graph),
+        network_for(machine.topology, program),
         point.size_bytes,
         cost_model=point.cost_model,
         fidelity=point.fidelity,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from explorer.core.nic_lanes import nic_lanes
 from explorer.core.rank_graph import RankGraph, rank_graph
 from explorer.core.sketch import Sketch, apply_sketch
 from explorer.core.topology import Topology
@@ -63,8 +64,8 @@ def _load(spec: str, nodes: int | None, sized: bool, stamp: int) -> Machine:
 
 
 @lru_cache(maxsize=32)
-def sketched_graph(machine: Machine, sketch: Sketch | None) -> RankGraph:
-    """Edges of a machine that a sketch allows, all of them without one.
+def sketched(machine: Machine, sketch: Sketch | None) -> Machine:
+    """A machine as a sketch leaves it: only the edges it allows.
 
     Raises
     ------
@@ -72,5 +73,7 @@ def sketched_graph(machine: Machine, sketch: Sketch | None) -> RankGraph:
         If the sketch does not fit the machine or leaves it disconnected.
     """
     if sketch is None:
-        return machine.graph
-    return apply_sketch(machine.graph, sketch, machine.topology.nics_per_node)
+        return machine
+    topology = nic_lanes(machine.topology, sketch)
+    graph = machine.graph if topology is machine.topology else rank_graph(topology)
+    return Machine(topology, apply_sketch(graph, sketch))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from explorer.core.rank_graph import RankGraph, rank_graph
+from explorer.core.rank_graph import rank_graph
 from explorer.core.topology import Topology
 from explorer.errors import InputError, Problem
 from explorer.units import MIB
@@ -19,7 +19,7 @@ def program_pairs(program: Program) -> list[tuple[int, int]]:
     return [(int(a), int(b)) for a, b in pairs]
 
 
-def network_for(topology: Topology, program: Program, graph: RankGraph | None = None) -> Network:
+def network_for(topology: Topology, program: Program) -> Network:
     """Network with the paths of a program.
 
     Parameters
@@ -29,9 +29,6 @@ def network_for(topology: Topology, program: Program, graph: RankGraph | None = 
         links on the way.
     program
         Whose connections need paths.
-    graph
-        Edges whose costs a sketch changed (TACCL's inter-node multiplier); they win over the
-        topology's.
 
     Raises
     ------
@@ -52,19 +49,13 @@ def network_for(topology: Topology, program: Program, graph: RankGraph | None = 
         raise InputError(
             [Problem(topology.name, f"no path from rank {a} to rank {b}") for a, b in missing]
         )
-    alpha, beta = routed.alpha_us.copy(), routed.beta_us_per_mib.copy()
-    if graph is not None:
-        edge = graph.edge_index()[routed.src, routed.dst]
-        known = edge >= 0
-        alpha[known] = graph.alpha_us[edge[known]]
-        beta[known] = graph.beta_us_per_mib[edge[known]]
     return Network(
         topology.ranks,
         routed.resources,
         routed.src,
         routed.dst,
-        alpha,
-        beta / MIB,
+        routed.alpha_us,
+        routed.beta_us_per_mib / MIB,
         routed.resource_first,
         routed.resource,
     )

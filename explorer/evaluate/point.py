@@ -12,7 +12,7 @@ from explorer.core.costs import CostModel
 from explorer.core.sketch import Sketch
 from explorer.errors import InputError, Problem, VerificationError, nearest
 from explorer.evaluate.candidates import Candidate, baseline_candidate, synthesized_candidate
-from explorer.evaluate.machine import Machine, load_machine, sketched_graph
+from explorer.evaluate.machine import Machine, load_machine, sketched
 from explorer.scenario.point import DesignPoint
 from explorer.sketches.registry import load_sketch
 from explorer.synth.registry import SYNTHESIZERS
@@ -74,10 +74,12 @@ def _row(
     amount = sizing(collective, point.size_bytes)
     cost_model = CostModel(point.cost_model)
     bound = bounds(machine.topology, collective, amount, cost_model)
-    sketched = None
+    sketch_bound = None
     if sketch is not None:
-        graph = sketched_graph(machine, sketch)
-        sketched = bounds(machine.topology, collective, amount, cost_model, graph=graph).bound_us
+        left = sketched(machine, sketch)
+        sketch_bound = bounds(
+            left.topology, collective, amount, cost_model, graph=left.graph
+        ).bound_us
     nothing = amount.chunk_bytes == 0
     measured = candidate.simulated if candidate.program is not None else {}
     program_us = _number(measured.get("time_us"))
@@ -107,7 +109,7 @@ def _row(
         "lowering": candidate.lowering,
         "time_us": program_us,
         "bound_us": bound.bound_us,
-        "sketch_bound_us": sketched,
+        "sketch_bound_us": sketch_bound,
         "bound_limit": bound.bottleneck,
         "optimality": bound.bound_us / program_us if program_us else None,
         "algbw_gbs": algbw,

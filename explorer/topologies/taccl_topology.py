@@ -25,8 +25,8 @@ def read_taccl_topology(source: Source, nodes: int | None, sized: bool) -> Topol
         How many of them; None for one.
     sized
         True: alpha in us and beta in us per MiB, for which the profile's chunk size must be
-        known. False: costs per chunk as TACCL's last stage counts them, a node link ``invbw``
-        with no alpha, a NIC ``remote_alpha`` and ``remote_beta``; ``time_unit`` is ``profile``.
+        known. False: costs per chunk as TACCL's last stage counts them, a chunk on a node link
+        ``invbw``, a NIC ``remote_alpha`` and ``remote_beta``; ``time_unit`` is ``profile``.
 
     Raises
     ------
@@ -70,8 +70,12 @@ class _Costs:
 
 
 def _profile_costs(profile: TacclProfile) -> _Costs:
+    """One chunk takes ``invbw``; what of it is not ``beta`` is paid once by a group.
+
+    In the 1MB files the two are equal, and grouping saves nothing.
+    """
     return _Costs(
-        lambda cost: (0.0, cost.invbw),
+        lambda cost: (round(max(0.0, cost.invbw - cost.beta), 9), min(cost.beta, cost.invbw)),
         profile.remote,
         "costs per chunk in the profile's own units, as TACCL's last stage counts them",
     )
