@@ -21,6 +21,7 @@ from explorer.core.schedule import Schedule, Symmetry
 from explorer.core.topology import Device, Link, Topology
 from explorer.errors import InputError
 from explorer.units import MIB
+from explorer.verify.schedule import verify_schedule
 
 EXCLUSIVE, PIPELINED = CostModel.EXCLUSIVE, CostModel.PIPELINED
 
@@ -141,6 +142,7 @@ def check(schedule: Schedule, graph: RankGraph) -> None:
     for c in range(kind.chunk_count):
         for r in kind.destinations(c):
             assert state[r, c] == Counter(kind.sources(c)), (r, c)
+    assert verify_schedule(schedule, graph) == []
 
 
 def test_retime_of_a_ring_is_the_textbook_time() -> None:

@@ -80,7 +80,7 @@ class Baseline:
         problems = _problems(placement, protocol, channels, instances)
         reason = self.supports(collective, topology)
         if reason:
-            problems.append(Problem(self.name, reason))
+            problems.append(Problem("method", reason))
         if problems:
             raise InputError(problems)
         writer = Writer(collective, placement, channels, instances)

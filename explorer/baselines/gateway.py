@@ -8,21 +8,24 @@ NIC and the links inside work at the same time.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from explorer.baselines.buffers import Address
+from explorer.baselines.buffers import Address, Buffers
 from explorer.baselines.direct import Run, copy_own, rounds, runs_of
 from explorer.baselines.inside import Inside
 from explorer.baselines.levels import Levels, Node, tree_from
-from explorer.baselines.writer import Writer
+from explorer.baselines.writer import Writer, shares
 from explorer.core.topology import Topology
 from sim.program import Buffer
 
-PIECES = 48
-"""Pieces that a door handles at most, so that its blocks stay within the 64 steps of a runtime."""
+STEPS = 60
+"""Steps of a block that pieces may take, of the 64 that runtimes have room for."""
 
 Tree = list[tuple[int, int]]
+
+Held = tuple[Address, int]
+"""Range of chunks on a rank."""
 
 
 def write_gateway(writer: Writer, topology: Topology, levels: Levels) -> None:
@@ -39,12 +42,15 @@ def write_gateway(writer: Writer, topology: Topology, levels: Levels) -> None:
 class _Gateway:
     def __init__(self, writer: Writer, topology: Topology, levels: Levels) -> None:
         self._writer = writer
+        self._topology = topology
         self._nodes = levels.nodes
         self._inside = Inside(writer, topology, levels)
         self._down = {n: tree_from(topology, n, n.enter, up=False) for n in self._nodes}
         self._up = {n: tree_from(topology, n, n.leave, up=True) for n in self._nodes}
         self._up_own = {n: tree_from(topology, n, n.enter, up=True) for n in self._nodes}
+        self._node_of = {rank: node for node in self._nodes for rank in node.ranks}
         self._at: dict[tuple[int, int], Address] = {}
+        self._sums: dict[tuple[int, int], int] = {}
 
     def all_gather(self) -> None:
         """Gather inside; exchange between doors; spread what has come."""
@@ -52,90 +58,122 @@ class _Gateway:
         for node in self._nodes:
             self._inside.gather(node, self._own(node))
         copy_own(writer)
-        for run, origin, target in self._flights():
+        arriving = {n: self._inside.line(n, n.leave) for n in self._nodes}
+        for run, origin, target in self._flights(arriving):
             self._fly(run, origin, target)
 
     def reduce_scatter(self) -> None:
         """Collect the sums for other nodes at the door; exchange; scatter inside."""
         buffers = self._writer.buffers
-        arrived: dict[int, Address] = {}
-        for run, target, origin in self._flights(by_target=True):
+        lines = {n: self._inside.line(n, n.enter) for n in self._nodes}
+        needed = {n: [*line[1:], line[0]] for n, line in lines.items()}
+        for run, target, origin in self._flights(needed, by_target=True):
             self._collect(run, self._up[origin], keep=False)
             self._fold(run, origin.leave, target.enter, keep=False)
-            base = self._where(target.enter, run)
-            arrived.update({run[0] + i: (base[0], base[1] + i) for i in range(run[1])})
         for node in self._nodes:
 
             def partial(rank: int, chunk: int, door: int = node.enter) -> Address:
-                return arrived[chunk] if rank == door else buffers.source(rank, chunk)
+                return self._sum(rank, chunk) if rank == door else buffers.source(rank, chunk)
 
             self._inside.scatter(node, self._own(node), partial, buffers.result)
 
     def all_reduce(self) -> None:
         """Sum every node's part at its doors; add between doors; spread the results."""
-        for run, target, origin in self._flights(by_target=True):
+        order = {n: n.ranks for n in self._nodes}
+        for run, target, origin in self._flights(order, by_target=True):
             self._collect(run, self._up[origin], keep=True)
             self._fold(run, origin.leave, target.enter, keep=True)
         for node in self._nodes:
-            for run in self._pieces(node):
+            for run in self._pieces(node.ranks):
                 self._collect(run, self._up_own[node], keep=True)
         for node in self._nodes:
-            for run in self._pieces(node):
+            for run in self._pieces(node.ranks):
                 self._spread(run, node)
-        for run, origin, target in self._flights():
+        for run, origin, target in self._flights(order):
             self._fly(run, origin, target)
 
     def all_to_all(self) -> None:
-        """Exchange directly inside; bring the rest to the door, over, and from the door on."""
+        """Bring to the door what goes over, exchange inside, carry over and from the door on.
+
+        Where a thread block does several of these, they come in this order.
+        """
         writer, buffers, c = self._writer, self._writer.buffers, self._writer.per_rank
-        landing = _Landing(writer)
         most = max(len(node.ranks) for node in self._nodes)
-        for i in range(most):
-            for origin, target in self._node_pairs():
-                if i < len(origin.ranks):
-                    self._carry(origin.ranks[i], origin, target, landing)
+        pairs = [
+            (origin.ranks[i], origin, target)
+            for i in range(most)
+            for origin, target in self._node_pairs()
+            if i < len(origin.ranks)
+        ]
+        at_door = [
+            self._carry(_runs_at(buffers, u, target.ranks, c), self._way_out(u, origin))
+            for u, origin, target in pairs
+        ]
+        landing = _Landing(writer)
         for node in self._nodes:
+            ways = {u: tree_from(self._topology, node, u, up=False) for u in node.ranks}
             for u, v in rounds(node.ranks):
-                writer.move(u, v, buffers.source(u, v * c), landing.place(v, u), c)
+                way = _way(ways[u], v, u)[::-1]
+                self._deliver(u, v, buffers.source(u, v * c), way, landing)
+        arrived = [
+            self._carry(held, [origin.leave, target.enter])
+            for held, (_, origin, target) in zip(at_door, pairs, strict=True)
+        ]
+        for held, (u, _, target) in zip(arrived, pairs, strict=True):
+            (((buffer, offset), _),) = held
+            for j, v in enumerate(target.ranks):
+                way = _way(self._down[target], v, target.enter)[::-1]
+                self._deliver(u, v, (buffer, offset + j * c), way, landing)
         landing.finish()
         for r in range(writer.collective.ranks):
             writer.copy(r, buffers.source(r, r * c), buffers.result(r, r * c), c)
 
-    def _carry(self, u: int, origin: Node, target: Node, landing: _Landing) -> None:
-        """Bring all that rank u has for the ranks of a node to them."""
-        writer, buffers, c = self._writer, self._writer.buffers, self._writer.per_rank
-        total = len(target.ranks) * c
-        held = [(buffers.source(u, chunk), count) for chunk, count in runs_of(target.ranks, c)]
-        way = [*_way(self._up[origin], u, origin.leave), target.enter]
-        for a, b in pairwise(way):
-            block = (int(Buffer.SCRATCH), writer.scratch(b, total))
-            at = 0
+    def _way_out(self, u: int, node: Node) -> list[int]:
+        return _way(self._up[node], u, node.leave)
+
+    def _carry(self, held: list[Held], way: list[int]) -> list[Held]:
+        """Bring ranges along ranks, joined in scratch from the first hop on."""
+        for u, v in pairwise(way):
+            total = sum(count for _, count in held)
+            buffer, offset = _scratch(self._writer, v, total)
+            at = offset
             for source, count in held:
-                writer.move(a, b, source, (block[0], block[1] + at), count)
+                self._writer.move(u, v, source, (buffer, at), count)
                 at += count
-            held = [(block, total)]
-        base = held[0][0]
-        for j, v in enumerate(target.ranks):
-            source = (base[0], base[1] + j * c)
-            way = _way(self._down[target], v, target.enter)[::-1]
-            if len(way) == 1:
-                landing.put(v, u, source)
-            for a, b in pairwise(way):
-                place = landing.place(v, u) if b == v else _scratch(writer, b, c)
-                writer.move(a, b, source, place, c)
-                source = place
+            held = [((buffer, offset), total)]
+        return held
+
+    def _deliver(self, u: int, v: int, source: Address, way: list[int], landing: _Landing) -> None:
+        """Bring the chunks from rank u for rank v along ranks to their place."""
+        c = self._writer.per_rank
+        ((source, _),) = self._carry([(source, c)], way[:-1])
+        if len(way) > 1:
+            self._writer.move(way[-2], v, source, landing.place(v, u), c)
+        else:
+            landing.put(v, u, source)
 
     def _own(self, node: Node) -> dict[int, list[Run]]:
         return {u: runs_of([u], self._writer.per_rank) for u in node.ranks}
 
-    def _pieces(self, node: Node) -> list[Run]:
-        """Chunks of a node in pieces of one owner each, of more where that makes too many."""
-        ranks = node.ranks
-        size = math.ceil(len(ranks) * (len(self._nodes) - 1) / PIECES)
+    def _pieces(self, owners: Sequence[int]) -> list[Run]:
+        """Chunks of a node, in the order of the owners, in as many pieces as blocks have room for.
+
+        A piece has chunks of one owner, at least one for every lane; of several owners where these
+        would be too many pieces.
+        """
+        writer = self._writer
+        nodes = len(self._nodes)
+        # AllReduce passes all pieces over the tree twice, others those of the other nodes once
+        uses = 2 * nodes if writer.collective.name == "allreduce" else nodes - 1
+        size = math.ceil(len(owners) * uses / STEPS)
+        if size > 1:
+            groups = [owners[i : i + size] for i in range(0, len(owners), size)]
+            return [run for group in groups for run in runs_of(sorted(group), writer.per_rank)]
+        parts = max(1, min(writer.per_rank // writer.lanes, STEPS // (len(owners) * uses)))
         return [
-            run
-            for i in range(0, len(ranks), size)
-            for run in runs_of(ranks[i : i + size], self._writer.per_rank)
+            (owner * writer.per_rank + low, count)
+            for low, count in shares(writer.per_rank, parts)
+            for owner in owners
         ]
 
     def _node_pairs(self) -> list[tuple[Node, Node]]:
@@ -144,12 +182,19 @@ class _Gateway:
         n = len(nodes)
         return [(nodes[k], nodes[(k + d) % n]) for d in range(1, n) for k in range(n)]
 
-    def _flights(self, *, by_target: bool = False) -> Iterator[tuple[Run, Node, Node]]:
+    def _flights(
+        self, order: Mapping[Node, Sequence[int]], *, by_target: bool = False
+    ) -> Iterator[tuple[Run, Node, Node]]:
         """(Piece, node it is of, other node), the first pieces of all first.
 
         The piece is of the node it leaves, or ``by_target`` of the node it arrives at.
+
+        Parameters
+        ----------
+        order
+            Ranks of every node in the order in which their chunks should fly.
         """
-        pieces = {node: self._pieces(node) for node in self._nodes}
+        pieces = {node: self._pieces(ranks) for node, ranks in order.items()}
         for p in range(max(map(len, pieces.values()))):
             for origin, target in self._node_pairs():
                 one, other = (target, origin) if by_target else (origin, target)
@@ -176,16 +221,25 @@ class _Gateway:
 
     def _fold(self, run: Run, u: int, v: int, *, keep: bool) -> None:
         """Add what rank u has of a sum to that of rank v: in the result if it may be kept there."""
-        src, local = self._where(u, run), self._where(v, run)
-        if keep:
-            self._at[v, run[0]] = self._writer.buffers.result(v, run[0])
-        elif (v, run[0]) not in self._at:
-            self._at[v, run[0]] = _scratch(self._writer, v, run[1])
-        self._writer.fold(u, v, src, local, self._where(v, run), run[1])
+        src, local = self._where(u, run[0]), self._where(v, run[0])
+        result = self._writer.buffers.result
+        target = result(v, run[0]) if keep else self._sum(v, run[0])
+        self._at[v, run[0]] = target
+        self._writer.fold(u, v, src, local, target, run[1])
 
-    def _where(self, rank: int, run: Run) -> Address:
-        """Where a rank has its part of a sum by now."""
-        return self._at.get((rank, run[0])) or self._writer.buffers.source(rank, run[0])
+    def _where(self, rank: int, chunk: int) -> Address:
+        """Where a rank has its part of a sum by now; ``chunk`` begins a piece."""
+        return self._at.get((rank, chunk)) or self._writer.buffers.source(rank, chunk)
+
+    def _sum(self, rank: int, chunk: int) -> Address:
+        """Scratch for a sum; chunks of a node lie there as in the buffers."""
+        owner, k = divmod(chunk, self._writer.per_rank)
+        node = self._node_of[owner]
+        key = rank, node.ranks[0]
+        if key not in self._sums:
+            self._sums[key] = self._writer.scratch(rank, len(node.ranks) * self._writer.per_rank)
+        at = node.ranks.index(owner) * self._writer.per_rank + k
+        return int(Buffer.SCRATCH), self._sums[key] + at
 
 
 class _Landing:
@@ -217,6 +271,10 @@ class _Landing:
         writer, c = self._writer, self._writer.per_rank
         for v, u, source in self._later:
             writer.copy(v, source, writer.buffers.result(v, u * c), c)
+
+
+def _runs_at(buffers: Buffers, rank: int, owners: Sequence[int], per_rank: int) -> list[Held]:
+    return [(buffers.source(rank, chunk), count) for chunk, count in runs_of(owners, per_rank)]
 
 
 def _scratch(writer: Writer, rank: int, count: int) -> Address:

@@ -28,6 +28,16 @@ class Inside:
         }
         writer.move_channel = writer.lanes if self._rings else 0
 
+    def line(self, node: Node, rank: int) -> list[int]:
+        """Ranks of a node in the order in which their chunks reach one of them in a gather.
+
+        It comes first itself; with it last, a scatter needs that rank's parts of their sums in
+        this order.
+        """
+        order = self._rings[node][0] if node in self._rings else node.ranks
+        at = order.index(rank)
+        return [order[at - i] for i in range(len(order))]
+
     def gather(self, node: Node, parts: Mapping[int, Sequence[Run]]) -> None:
         """Give every rank of the node the runs that each of its ranks holds."""
         writer, buffers = self._writer, self._writer.buffers

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from explorer.baselines.baseline import Baseline, only
+from explorer.baselines.baseline import Baseline
 from explorer.baselines.direct import Place, copy_own
+from explorer.baselines.ring_exchange import exchange
 from explorer.baselines.ring_order import ring_orders
 from explorer.baselines.writer import Writer
 from explorer.core.collective import Collective
@@ -24,12 +25,10 @@ Steps = Iterator[tuple[Op, int]]
 Phase = Callable[[int], Steps]
 """Steps of one round on so many ranks."""
 
-_ONLY = only("allgather", "reducescatter", "allreduce", "broadcast", "reduce")
-
 
 def _refuses(collective: Collective, topology: Topology) -> str | None:
-    del topology
-    return _ONLY(collective, "ring")
+    del collective, topology
+    return None
 
 
 def _write(writer: Writer, topology: Topology) -> None:
@@ -37,6 +36,9 @@ def _write(writer: Writer, topology: Topology) -> None:
     orders = ring_orders(topology, writer.channels)
     if kind.rooted:
         _chains(writer, orders)
+        return
+    if kind.name == "alltoall":
+        exchange(writer, orders[0])
         return
     owned = {r: range(r * writer.per_rank, (r + 1) * writer.per_rank) for r in range(kind.ranks)}
     phases = {

@@ -2,8 +2,8 @@
 
 Inside a node a ring follows the widest links. Between nodes it goes from NIC to NIC: it enters a
 node at a GPU near the NIC and leaves at another one. Several rings take turns on the links, each
-choosing the least loaded ones left: on DGX-1 four rings use every NVLink lane once in each
-direction but for the second lane of double links, six use them all (NCCL's rings on that machine).
+choosing the least loaded ones left: on DGX-1 six rings use every NVLink lane once in each direction
+(NCCL's rings on that machine).
 """
 
 from __future__ import annotations
