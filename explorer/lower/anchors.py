@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,13 +29,8 @@ from sim.program import OP_RECEIVES, OP_SENDS, Op
 Waits = list[list[int]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Event:
-    """A send that is over or a message that has arrived, at its rank."""
-
-    message: int
-    step: int
-    is_send: bool
+_Event = tuple[bool, int, int]
+"""A message that has arrived at its rank, or a send that is over: (arrival, step, message)."""
 
 
 class Anchors:
@@ -91,34 +85,30 @@ class Anchors:
 
     def _anchored(self, *, latest: bool) -> dict[int, list[int]]:
         m, send = self._messages, self._steps.send.tolist()
-        ticks = {key: sorted(at) for key, at in self._events.items()}
+        # a fused step starts its send when its data arrives
+        free = (self._steps.op[self._steps.send] == Op.SEND).tolist()
+        ticks = {key: sorted(at) for key, at in self._events.items()} if latest else {}
         found: dict[int, list[int]] = {}
-        for i, (src, instance, start) in enumerate(
+        for i, (src, instance, tick) in enumerate(
             zip(m.src.tolist(), m.instance.tolist(), m.start.tolist(), strict=True)
         ):
-            if self._steps.op[send[i]] != Op.SEND:
-                continue  # a fused step starts its send when its data arrives
-            key, tick = (src, instance), start
+            key, when = (src, instance), tick
             if latest:
-                at = bisect_right(ticks.get(key, []), start)
-                if at == 0:
-                    continue
-                tick = ticks[key][at - 1]
-            if self._reached[i] >= tick:
-                continue
-            events = self._events.get(key, {}).get(tick, ())
-            event = self._best(i, send[i], events)
-            if event is not None:
-                found[send[i]] = [event.step]
+                before = ticks.get(key, [])
+                at = bisect_right(before, tick)
+                when = before[at - 1] if at else -1
+            if free[i] and self._reached[i] < when:
+                event = self._best(i, send[i], self._events.get(key, {}).get(when, ()))
+                if event is not None:
+                    found[send[i]] = [event[1]]
         return found
 
     def _best(self, message: int, step: int, events: Sequence[_Event]) -> _Event | None:
         """The event that freed what the message needs, else a send, else an arrival."""
         needs = self._resources[message]
-        earlier = [e for e in events if e.step < step]
         return min(
-            earlier,
-            key=lambda e: (needs.isdisjoint(self._resources[e.message]), not e.is_send, e.step),
+            (e for e in events if e[1] < step),
+            key=lambda e: (needs.isdisjoint(self._resources[e[2]]), e),
             default=None,
         )
 
@@ -140,33 +130,39 @@ def _reached(messages: Messages, steps: Steps, lanes: Lanes, waits: Waits) -> li
     reached[order[1:][follows]] = messages.release[order[:-1][follows]]
     latest: list[int] = reached.tolist()
     moves = (OP_SENDS | OP_RECEIVES)[steps.op].tolist()
-    message, side = steps.message.tolist(), steps.side.tolist()
+    message, sender = steps.message.tolist(), (steps.side == Side.SENDER).tolist()
     # a local step happens when the last event before it does, whatever the plan wants it for
     happens = steps.tick.tolist()
     for step, others in enumerate(waits):
-        last = max((happens[other] for other in others), default=-1)
+        last = max([happens[other] for other in others]) if others else -1
         if not moves[step]:
             happens[step] = last
-        if side[step] == Side.SENDER:
+        if sender[step]:
             latest[message[step]] = max(latest[message[step]], last)
     return latest
 
 
 def _events(messages: Messages, steps: Steps) -> dict[tuple[int, int], dict[int, list[_Event]]]:
-    """Ends of sends and arrivals, by (rank, instance) and tick."""
+    """Arrivals and ends of sends, by (rank, instance) and tick."""
     m = messages
+    # a fused receive is over when its send is
+    apart = ~OP_SENDS[steps.op[steps.receive]]
+    number = np.arange(m.count)
     events: dict[tuple[int, int], dict[int, list[_Event]]] = {}
-    for ranks, ticks, numbers, is_send in (
-        (m.src, m.release, steps.send, True),
-        (m.dst, m.end, steps.receive, False),
+    for arrival, which, ranks, ticks, at in (
+        (False, number, m.src, m.release, steps.send),
+        (True, number[apart], m.dst, m.end, steps.receive),
     ):
-        for i, (rank, instance, tick, step) in enumerate(
-            zip(ranks.tolist(), m.instance.tolist(), ticks.tolist(), numbers.tolist(), strict=True)
+        for i, rank, instance, tick, step in zip(
+            which.tolist(),
+            ranks[which].tolist(),
+            m.instance[which].tolist(),
+            ticks[which].tolist(),
+            at[which].tolist(),
+            strict=True,
         ):
-            if not is_send and OP_SENDS[steps.op[step]]:
-                continue  # a fused step is over when its send is
-            at = events.setdefault((rank, instance), {})
-            at.setdefault(tick, []).append(_Event(i, step, is_send))
+            of_rank = events.setdefault((rank, instance), {})
+            of_rank.setdefault(tick, []).append((arrival, step, i))
     return events
 
 

@@ -7,11 +7,16 @@ by a dependency, or by the messages that carried the value itself (:mod:`explore
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+
 from explorer.lower.lineage import Lineage
 from explorer.lower.memory import Memory
 from explorer.lower.messages import Messages
 from explorer.lower.steps import Steps
-from sim.program import OP_READS_DST, OP_READS_SRC, OP_WRITES_DST, Op
+from sim.program import OP_READS_DST, OP_READS_SRC, OP_WRITES_DST
+
+IntArray = npt.NDArray[np.int64]
 
 
 def hazards(steps: Steps, messages: Messages, memory: Memory) -> list[list[int]]:
@@ -41,10 +46,9 @@ class _Hazards:
         self.source = memory.addresses(steps.rank, steps.src_buf, steps.src_off).tolist()
         self.target = memory.addresses(steps.rank, steps.dst_buf, steps.dst_off).tolist()
         self.lineage = Lineage(messages) if memory.collective.reduces else None
-        self.received = {step: m for m, step in enumerate(steps.receive.tolist())}
-        self.sent = {
-            step: m for m, step in enumerate(steps.send.tolist()) if steps.op[step] == Op.SEND
-        }
+        # message that a step receives, and that it sends as it is; -1 for none
+        self.received = _at(steps.count, steps.receive)
+        self.sent = _at(steps.count, steps.send)
 
     def found(self) -> list[list[int]]:
         steps = self.steps
@@ -97,8 +101,8 @@ class _Hazards:
         """Whether a receive stores a value that came through the send that read the address."""
         if self.lineage is None:
             return False
-        message, earlier = self.received.get(step), self.sent.get(reader)
-        if message is None or earlier is None:
+        message, earlier = self.received[step], self.sent[reader]
+        if message < 0 or earlier < 0 or self.received[reader] >= 0:
             return False
         chunk = self.chunk(message, index)
         return chunk == self.chunk(earlier, address - self.source[reader]) and self.lineage.passed(
@@ -109,3 +113,10 @@ class _Hazards:
         """Chunk at a place in a message."""
         column = self.steps.order[self.messages.first[message] + index]
         return int(self.messages.chunk[column])
+
+
+def _at(count: int, steps: IntArray) -> list[int]:
+    """For every step the message it belongs to, -1 for none."""
+    message = np.full(count, -1, dtype=np.int64)
+    message[steps] = np.arange(len(steps))
+    return message.tolist()

@@ -1,8 +1,8 @@
 """Layout: walk through the plan and decide which step moves which cells.
 
 Every event of the plan becomes steps: a message's start reads cells of its sender, its end writes
-cells of its receiver. What a rank holds of a chunk is a *version*: its own contribution, then what
-every arrival makes of it. A version can be read from the cells listed for it.
+cells of its receiver. One message is one step at each end; what does not lie side by side goes
+through scratch.
 """
 
 from __future__ import annotations
@@ -11,12 +11,18 @@ from heapq import heappop, heappush
 
 import numpy as np
 
+from explorer.lower.holdings import Holdings
 from explorer.lower.memory import Memory
 from explorer.lower.messages import Messages
-from explorer.lower.runs import Runs
 from explorer.lower.steps import Side, StepList, Steps, placed
-from explorer.lower.windows import in_any_order, in_order, pieces
+from explorer.lower.windows import pieces
 from sim.program import Op
+
+# plain numbers: an enum's members take longer to look up than a step to append
+_SEND, _RECV, _RECV_REDUCE_COPY, _COPY, _REDUCE = (
+    int(op) for op in (Op.SEND, Op.RECV, Op.RECV_REDUCE_COPY, Op.COPY, Op.REDUCE)
+)
+_SENDER, _RECEIVER, _LOCAL = (int(side) for side in Side)
 
 INLINE_COPIES = 24
 """Copies a message may have in the blocks of its connection; more go to a block of their own,
@@ -58,8 +64,8 @@ class _Layout:
         self.messages, self.memory = messages, memory
         self.slots, self.fused, self.largest = slots, fused, largest
         self.steps = StepList()
-        self.runs = Runs(memory.collective.ranks)
-        self.reduces = memory.collective.reduces
+        self.held = Holdings(messages, memory.collective.ranks)
+        self.runs, self.output = self.held.runs, self.held.output
         self.src: list[int] = messages.src.tolist()
         self.dst: list[int] = messages.dst.tolist()
         self.start: list[int] = messages.start.tolist()
@@ -67,20 +73,9 @@ class _Layout:
         self.end: list[int] = messages.end.tolist()
         self.adds: list[bool] = messages.reduce.tolist()
         self.first: list[int] = messages.first.tolist()
-        self.source_key: list[int] = messages.source_key.tolist()
-        self.target_key: list[int] = messages.target_key.tolist()
-        self.source_input: list[int] = messages.source_input.tolist()
-        self.target_input: list[int] = messages.target_input.tolist()
-        self.target_output: list[int] = messages.target_output.tolist()
-        self.alias_busy: list[int] = messages.alias_busy.tolist()
         self.last: list[bool] = messages.last.tolist()
-        self.forward: list[int] = messages.forward.tolist()
-        # cells the present version of a (rank, chunk) can be read from
-        self.cells: dict[int, list[int]] = {}
-        # last tick at which a cell that may be overwritten is still being sent
-        self.busy: dict[int, int] = {}
-        # copies to the output that wait until a tick: (tick, number, rank, message, moves, keys)
-        self.due: list[tuple[int, int, int, int, list[tuple[int, int]], list[int]]] = []
+        # copies to the output that wait for a tick: (tick, number, message, (column, cell)s)
+        self.due: list[tuple[int, int, int, list[tuple[int, int]]]] = []
         self.order: list[list[int]] = [[] for _ in self.src]
         self.send = [-1] * len(self.src)
         self.receive = [-1] * len(self.src)
@@ -147,93 +142,43 @@ class _Layout:
         ):
             groups.setdefault((rank, instance), []).append((source, target))
             if key >= 0:
-                self.cells[key] = [source, target]
+                self.held.preset(key, [source, target])
         for (rank, instance), moves in groups.items():
             for source, target, count in pieces(moves, self.largest):
-                self.steps.add(Op.COPY, rank, source, target, count, -1 - instance, Side.LOCAL, -1)
-
-    def held(self, key: int, initial: int) -> list[int]:
-        """Cells a rank's version of a chunk can be read from."""
-        cells = self.cells.get(key)
-        if cells is None:
-            cells = self.cells[key] = [initial]
-        return cells
+                self.steps.add(_COPY, rank, source, target, count, -1 - instance, _LOCAL, -1)
 
     # starts of messages
 
     def leave(self, m: int) -> None:
         """Send the chunks of a message from consecutive cells."""
         a, b = self.first[m], self.first[m + 1]
+        columns, cells = [a], []
         if b - a == 1:
-            columns = [a]
-            cells = [self.held(self.source_key[a], self.source_input[a])[0]]
+            cells = [self.held.at_source(a)[0]]
         else:
-            columns, cells = self.window(m, a, b)
-        if self.reduces:
-            until = self.release[m]
-            for cell in cells:
-                self.busy[cell] = max(self.busy.get(cell, -1), until)
+            found = self.held.window(self.src[m], range(a, b))
+            if isinstance(found, tuple):
+                columns, cells = found
+            else:
+                columns, cells = found, self.gather(m, found)
+        self.held.sending(cells, self.release[m])
         self.order[m] = columns
         self.send[m] = self.steps.add(
-            Op.SEND, self.src[m], cells[0], -1, b - a, m, Side.SENDER, self.release[m]
+            _SEND, self.src[m], cells[0], -1, b - a, m, _SENDER, self.release[m]
         )
 
-    def window(self, m: int, a: int, b: int) -> tuple[list[int], list[int]]:
-        """Columns of a message in the order they travel in, and the cells they are sent from.
-
-        The order is the receiver's where it has one, so that chunks land where they belong, else
-        the one in which the sender has them. When the sender has them apart, they are copied
-        together.
-        """
-        columns = sorted(range(a, b), key=self.wish)
-        cells = [self.held(self.source_key[c], self.source_input[c]) for c in columns]
-        places = [[self.runs.place(cell) for cell in some] for some in cells]
-        chosen = in_order(places)
-        if chosen is not None:
-            return columns, [cells[i][j] for i, j in enumerate(chosen)]
-        found = in_any_order(places) or self.join(m, places)
-        if found is not None:
-            return (
-                [columns[i] for i in found[0]],
-                [cells[i][j] for i, j in zip(*found, strict=True)],
-            )
-        return columns, self.gather(m, columns, cells)
-
-    def wish(self, column: int) -> tuple[int, int, int]:
-        """Sort key of a chunk in its message: its place at the receiver, else what it is for."""
-        cell = self.target_output[column]
-        if cell < 0:
-            cell = self.target_input[column]
-        return (0, cell, column) if cell >= 0 else (1, self.forward[column], column)
-
-    def join(self, m: int, places: list[list[int]]) -> tuple[list[int], list[int]] | None:
-        """Lay the runs that hold a message's chunks beside one another, if they hold no others."""
-        parts: dict[int, list[tuple[int, int, int]]] = {}
-        for i, some in enumerate(places):
-            scratch = [(cell, j) for j, cell in enumerate(some) if self.runs.holds(cell)]
-            if not scratch:
-                return None
-            cell, j = scratch[0]
-            parts.setdefault(cell >> 32 << 32, []).append((cell, i, j))
-        if any(self.runs.size(first) != len(part) for first, part in parts.items()):
-            return None
-        # dictionaries keep the order of the receiver's wishes
-        self.runs.join(self.src[m], list(parts))
-        held = [entry for part in parts.values() for entry in sorted(part)]
-        return [i for _, i, _ in held], [j for _, _, j in held]
-
-    def gather(self, m: int, columns: list[int], cells: list[list[int]]) -> list[int]:
+    def gather(self, m: int, columns: list[int]) -> list[int]:
         """Copy chunks into a new run of the sender, from where later messages may send too."""
         rank = self.src[m]
         run = self.runs.new(rank, len(columns))
         moves: list[tuple[int, int]] = []
-        for i, some in enumerate(cells):
-            after = moves[-1][0] + 1 if moves else -1
-            moves.append((after if after in some else some[0], run + i))
         for i, c in enumerate(columns):
-            self.cells[self.source_key[c]].append(run + i)
-        self.emit(Op.COPY, rank, m, moves, Side.SENDER, self.start[m])
-        return [run + i for i in range(len(columns))]
+            cells = self.held.at_source(c)
+            after = moves[-1][0] + 1 if moves else -1
+            moves.append((after if after in cells else cells[0], run + i))
+            cells.append(run + i)
+        self.emit(_COPY, rank, m, moves, _SENDER, self.start[m])
+        return [target for _, target in moves]
 
     # arrivals
 
@@ -243,129 +188,86 @@ class _Layout:
         # A receive of more messages than the slots hold must be reached before its send can end,
         # so it may not wait for a send that ends with it: that one may wait for us in turn.
         latest = self.end[m] - (1 if len(columns) > self.slots else 0)
-        if self.adds[m]:
-            self.add(m, columns, latest)
+        operand = self.held.operand(columns) if self.fused and self.adds[m] else None
+        if self.adds[m] and operand is None:
+            cells = self.add_apart(m, columns)
         else:
-            self.store(m, columns, latest)
-
-    def store(self, m: int, columns: list[int], latest: int) -> None:
-        """Receive into the output where the chunks belong there side by side, else into scratch."""
-        if self.outputs_free(columns, latest):
-            target = self.target_output[columns[0]]
-            cells = [target + i for i in range(len(columns))]
-        else:
-            target = self.runs.new(self.dst[m], len(columns))
-            cells = [target + i for i in range(len(columns))]
-        self.receive[m] = self.steps.add(
-            Op.RECV, self.dst[m], -1, target, len(columns), m, Side.RECEIVER, self.end[m]
-        )
+            cells = self.receive_into(m, columns, operand, latest)
         self.new_version(m, columns, cells)
 
-    def add(self, m: int, columns: list[int], latest: int) -> None:
-        """Add a message to what the receiver has."""
-        held = [self.held(self.target_key[c], self.target_input[c]) for c in columns]
-        chosen = None
-        if self.fused:
-            chosen = in_order([[self.runs.place(cell) for cell in some] for some in held])
-        if chosen is None:
-            self.add_apart(m, columns, held)
-            return
-        operand = [some[j] for some, j in zip(held, chosen, strict=True)]
-        if self.outputs_free(columns, latest):
-            cells = [self.target_output[c] for c in columns]
-        elif self.runs.holds(operand[0]) and self.all_free(operand, latest):
+    def receive_into(
+        self, m: int, columns: list[int], operand: list[int] | None, latest: int
+    ) -> list[int]:
+        """Receive, adding to an operand if there is one; where to, is the result.
+
+        That is the output where the chunks belong there side by side and nobody reads what it
+        holds, else the operand's own place in scratch, else new scratch.
+        """
+        if self.held.outputs_free(columns, latest):
+            cells = [self.output[c] for c in columns]
+        elif operand and self.runs.holds(operand[0]) and self.held.all_free(operand, latest):
             cells = operand
         else:
             run = self.runs.new(self.dst[m], len(columns))
             cells = [run + i for i in range(len(columns))]
         self.receive[m] = self.steps.add(
-            Op.RECV_REDUCE_COPY,
+            _RECV_REDUCE_COPY if operand else _RECV,
             self.dst[m],
-            operand[0],
+            operand[0] if operand else -1,
             cells[0],
             len(columns),
             m,
-            Side.RECEIVER,
+            _RECEIVER,
             self.end[m],
         )
-        self.new_version(m, columns, cells)
+        return cells
 
-    def add_apart(self, m: int, columns: list[int], held: list[list[int]]) -> None:
+    def add_apart(self, m: int, columns: list[int]) -> list[int]:
         """Receive into scratch, then add chunk by chunk, there or where the sum is already."""
         rank, now = self.dst[m], self.end[m]
         run = self.runs.new(rank, len(columns))
-        self.receive[m] = self.steps.add(
-            Op.RECV, rank, -1, run, len(columns), m, Side.RECEIVER, now
-        )
-        moves, cells = [], []
-        for i, (c, some) in enumerate(zip(columns, held, strict=True)):
-            output = self.target_output[c]
-            if output in some and self.free_at(c) <= now:
-                moves.append((run + i, output))
-                cells.append(output)
+        self.receive[m] = self.steps.add(_RECV, rank, -1, run, len(columns), m, _RECEIVER, now)
+        moves = []
+        for i, c in enumerate(columns):
+            held = self.held.at_target(c)
+            if self.output[c] in held and self.held.free_at(c) <= now:
+                moves.append((run + i, self.output[c]))
             else:
-                moves.append((some[0], run + i))
-                cells.append(run + i)
-        self.emit(Op.REDUCE, rank, m, moves, Side.RECEIVER, now)
-        self.new_version(m, columns, cells)
+                moves.append((held[0], run + i))
+        self.emit(_REDUCE, rank, m, moves, _RECEIVER, now)
+        return [target for _, target in moves]
 
     def new_version(self, m: int, columns: list[int], cells: list[int]) -> None:
         """Note where chunks are now; the last version of an output chunk is copied there."""
         now = self.end[m]
-        later: dict[int, tuple[list[tuple[int, int]], list[int]]] = {}
+        copies: dict[int, list[tuple[int, int]]] = {}
         for c, cell in zip(columns, cells, strict=True):
-            key, output = self.target_key[c], self.target_output[c]
-            self.cells[key] = [cell]
-            if self.last[c] and output not in (-1, cell):
-                moves, keys = later.setdefault(max(now, self.free_at(c)), ([], []))
-                moves.append((cell, output))
-                keys.append(key)
-        for tick, (moves, keys) in sorted(later.items()):
+            self.held.replace(c, cell)
+            if self.last[c] and self.output[c] not in (-1, cell):
+                copies.setdefault(max(now, self.held.free_at(c)), []).append((c, cell))
+        for tick, moves in copies.items():
             if tick == now:
-                self.copy_out(self.dst[m], m, moves, keys, Side.RECEIVER, now)
+                self.copy_out(m, moves, _RECEIVER, now)
             else:
-                heappush(self.due, (tick, len(self.steps.op), self.dst[m], m, moves, keys))
+                heappush(self.due, (tick, len(self.steps.op), m, moves))
 
     def copy_due(self) -> None:
         """Copy to the output what had to wait until its place was free."""
-        tick, _, rank, m, moves, keys = heappop(self.due)
-        self.copy_out(rank, m, moves, keys, Side.LOCAL, tick)
+        tick, _, m, moves = heappop(self.due)
+        self.copy_out(m, moves, _LOCAL, tick)
 
-    def copy_out(
-        self,
-        rank: int,
-        m: int,
-        moves: list[tuple[int, int]],
-        keys: list[int],
-        side: Side,
-        tick: int,
-    ) -> None:
-        self.emit(Op.COPY, rank, m, moves, side, tick)
-        for key, (_, output) in zip(keys, moves, strict=True):
-            self.cells[key].append(output)
+    def copy_out(self, m: int, moves: list[tuple[int, int]], side: int, tick: int) -> None:
+        """Copy chunks (column, cell) of a message to the receiver's output."""
+        self.emit(_COPY, self.dst[m], m, [(cell, self.output[c]) for c, cell in moves], side, tick)
+        for c, _ in moves:
+            self.held.at_target(c).append(self.output[c])
 
     def emit(
-        self, op: Op, rank: int, m: int, moves: list[tuple[int, int]], side: Side, tick: int
+        self, op: int, rank: int, m: int, moves: list[tuple[int, int]], side: int, tick: int
     ) -> None:
         """Local steps of a message, in its connection's block or, if many, in a local one."""
         merged = pieces(moves, self.largest)
         if len(merged) > INLINE_COPIES:
-            side = Side.LOCAL
+            side = _LOCAL
         for source, target, count in merged:
             self.steps.add(op, rank, source, target, count, m, side, tick)
-
-    def outputs_free(self, columns: list[int], latest: int) -> bool:
-        """Whether chunks belong side by side in the output and may be written there now."""
-        first = self.target_output[columns[0]]
-        return first >= 0 and all(
-            self.target_output[c] == first + i and self.free_at(c) <= latest
-            for i, c in enumerate(columns)
-        )
-
-    def all_free(self, cells: list[int], latest: int) -> bool:
-        """Whether nobody reads cells after a tick."""
-        return all(self.busy.get(cell, -1) <= latest for cell in cells)
-
-    def free_at(self, column: int) -> int:
-        """Tick from which on nobody reads what an output cell still holds."""
-        return max(self.alias_busy[column], self.busy.get(self.target_output[column], -1))

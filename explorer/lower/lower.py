@@ -198,7 +198,7 @@ class _Lowering:
     ) -> Program:
         """Program of given steps and lanes."""
         extras = self.extras(steps, lanes, waits, variant.hold)
-        waits = without_implied(with_extra(waits, *extras), lanes)
+        waits = without_implied(with_extra(waits, *extras), lanes, steps.rank)
         blocks = blocks_of(self.messages, steps, lanes, waits, self.limits, self.max_channels)
         return assemble(
             steps,

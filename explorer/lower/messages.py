@@ -158,28 +158,23 @@ def planned_messages(
     table = grouped(schedule, memory, graph)
     table = cut(table, largest)
     table = copied(table, instances, schedule.collective.chunks_per_rank)
-    src, dst = table.src[table.message], table.dst[table.message]
     start, release, end, ticks = _ticks(table)
-    chunks = memory.collective.chunk_count
-    both = np.concatenate((src, dst)) * chunks + np.concatenate((table.chunk, table.chunk))
-    keys, number = np.unique(both, return_inverse=True)
-    source_key, target_key = number[: len(src)], number[len(src) :]
-    source_input = memory.input_cell(src, table.chunk)
-    begin, free, arrive = start[table.message], release[table.message], end[table.message]
-    arrived = np.full(len(keys), ticks, dtype=np.int64)
-    np.minimum.at(arrived, target_key, arrive)
-    own = _own_copies(memory, keys, arrived < ticks, instances)
-    _check(table, memory, keys, source_input, begin, arrived, own)
-    first_version = begin < arrived[source_key]
-    busy = np.full(len(keys) + 1, -1, dtype=np.int64)
-    np.maximum.at(busy, source_key[first_version], free[first_version])
+    pairs = _Pairs(memory, table)
+    source, target = pairs.source, pairs.target
+    begin, arrive = start[table.message], end[table.message]
+    arrived = np.full(len(pairs.keys), ticks, dtype=np.int64)
+    np.minimum.at(arrived, target, arrive)
+    source_input = memory.input_cell(table.src[table.message], table.chunk)
+    own = _own_copies(memory, pairs, arrived < ticks, instances)
+    _check(table, memory, source_input, begin < arrived[source], own)
+    # sends of what a rank contributes itself, until which its input must stay as it is
+    contributed = begin < arrived[source]
+    busy = np.full(len(pairs.keys), -1, dtype=np.int64)
+    np.maximum.at(busy, source[contributed], release[table.message][contributed])
+    dst = table.dst[table.message]
     target_output = memory.output_cell(dst, table.chunk)
     aliased = memory.aliased_chunk(target_output)
-    at = np.minimum(np.searchsorted(keys, dst * chunks + aliased), len(keys) - 1)
-    known = (aliased >= 0) & (keys[at] == dst * chunks + aliased)
-    order = np.lexsort((table.message, arrive, target_key))
-    last = np.zeros(len(order), dtype=np.bool_)
-    last[order[np.append(np.diff(target_key[order]) != 0, True)]] = True
+    shared, known = pairs.number(dst, aliased)
     return Messages(
         collective=memory.collective,
         instances=instances,
@@ -192,17 +187,36 @@ def planned_messages(
         reduce=table.reduce,
         first=np.searchsorted(table.message, np.arange(len(table.src) + 1)).astype(np.int64),
         chunk=table.chunk,
-        source_key=source_key,
-        target_key=target_key,
+        source_key=source,
+        target_key=target,
         source_input=source_input,
         target_input=memory.input_cell(dst, table.chunk),
         target_output=target_output,
-        alias_busy=busy[np.where(known, at, len(keys))],
-        last=last,
-        forward=_forwards(table, source_key, target_key, begin, arrive, ticks),
+        alias_busy=np.where(known & (aliased >= 0), busy[shared], -1),
+        last=_last(table, target, arrive),
+        forward=_forwards(table, pairs, begin, arrive, ticks),
         ticks=ticks,
         own=own,
     )
+
+
+class _Pairs:
+    """Numbers of the (rank, chunk) pairs that messages read and write."""
+
+    def __init__(self, memory: Memory, table: Sends) -> None:
+        self.chunks = memory.collective.chunk_count
+        src, dst = table.src[table.message], table.dst[table.message]
+        both = np.concatenate((src, dst)) * self.chunks
+        self.keys, number = np.unique(
+            both + np.concatenate((table.chunk, table.chunk)), return_inverse=True
+        )
+        self.source, self.target = number[: len(src)], number[len(src) :]
+
+    def number(self, rank: IntArray, chunk: IntArray) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+        """Number of each pair, and whether it has one."""
+        wanted = rank * self.chunks + chunk
+        at = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
+        return at, self.keys[at] == wanted
 
 
 def _ticks(table: Sends) -> tuple[IntArray, IntArray, IntArray, int]:
@@ -218,66 +232,65 @@ def _ticks(table: Sends) -> tuple[IntArray, IntArray, IntArray, int]:
 
 
 def _own_copies(
-    memory: Memory, keys: IntArray, brought: npt.NDArray[np.bool_], instances: int
+    memory: Memory, pairs: _Pairs, brought: npt.NDArray[np.bool_], instances: int
 ) -> OwnCopies:
-    wanted = memory.output_keys()
-    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    has_key = keys[at] == wanted
-    alone = ~(has_key & brought[at])
-    rank, chunk = np.divmod(wanted[alone], memory.collective.chunk_count)
+    rank, chunk = np.divmod(memory.output_keys(), memory.collective.chunk_count)
+    at, known = pairs.number(rank, chunk)
+    alone = ~(known & brought[at])
+    rank, chunk = rank[alone], chunk[alone]
     per_rank = memory.collective.chunks_per_rank
     return OwnCopies(
         rank=rank,
         instance=chunk % per_rank // (per_rank // instances),
         input=memory.input_cell(rank, chunk),
         output=memory.output_cell(rank, chunk),
-        key=np.where(has_key, at, -1)[alone],
+        key=np.where(known, at, -1)[alone],
     )
 
 
+def _last(table: Sends, target: IntArray, arrive: IntArray) -> npt.NDArray[np.bool_]:
+    """Whether no later message brings the chunk to the receiver."""
+    order = np.lexsort((table.message, arrive, target))
+    last = np.zeros(len(order), dtype=np.bool_)
+    last[order[np.append(np.diff(target[order]) != 0, True)]] = True
+    return last
+
+
 def _forwards(
-    table: Sends,
-    source_key: IntArray,
-    target_key: IntArray,
-    begin: IntArray,
-    arrive: IntArray,
-    ticks: int,
+    table: Sends, pairs: _Pairs, begin: IntArray, arrive: IntArray, ticks: int
 ) -> IntArray:
-    when = source_key * (ticks + 1) + begin
+    """First message that takes the chunk on from the receiver."""
+    when = pairs.source * (ticks + 1) + begin
     order = np.argsort(when, kind="stable")
-    at = np.searchsorted(when[order], target_key * (ticks + 1) + arrive)
-    inside = np.minimum(at, len(order) - 1)
-    found = (at < len(order)) & (source_key[order][inside] == target_key)
-    return np.where(found, table.message[order][inside], len(table.src))
+    at = np.searchsorted(when[order], pairs.target * (ticks + 1) + arrive)
+    inside = order[np.minimum(at, len(order) - 1)]
+    found = (at < len(order)) & (pairs.source[inside] == pairs.target)
+    return np.where(found, table.message[inside], len(table.src))
 
 
 def _check(
     table: Sends,
     memory: Memory,
-    keys: IntArray,
     source_input: IntArray,
-    begin: IntArray,
-    arrived: IntArray,
+    contributed: npt.NDArray[np.bool_],
     own: OwnCopies,
 ) -> None:
-    src = table.src[table.message]
-    number = np.searchsorted(keys, src * memory.collective.chunk_count + table.chunk)
-    early = (source_input < 0) & (begin < arrived[number])
+    early = np.flatnonzero((source_input < 0) & contributed)
     problems = [
         Problem(
             "schedule",
-            f"rank {src[i]} sends chunk {table.chunk[i]}"
-            f" at {table.start_us[table.message[i]]:g} us before it has it",
+            f"rank {table.src[m]} sends chunk {table.chunk[i]} at {table.start_us[m]:g} us,"
+            " before it has it",
         )
-        for i in np.flatnonzero(early)[:10].tolist()
+        for i, m in zip(early[:10].tolist(), table.message[early].tolist(), strict=False)
     ]
-    # a sum over more than one rank needs a message
+    # a sum over several ranks needs a message
     absent = np.flatnonzero((own.input < 0) | memory.collective.reduces)
     problems += [
         Problem(
             "schedule",
-            f"no message completes output chunk {own.output[i] & 0xFFFF_FFFF}"
-            f" of rank {own.rank[i]}",
+            f"no message completes output chunk {own.output[i] & 0xFFFF_FFFF} of rank"
+            f" {own.rank[i]}",
         )
         for i in absent[:10].tolist()
     ]
