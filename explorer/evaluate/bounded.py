@@ -31,16 +31,16 @@ def bound_row(
             Problem("--cost-model", f"got {cost_model!r}, {nearest(cost_model, CostModel)}")
         )
     machine = load_machine(topology, nodes, sized=size_bytes is not None)
-    topology, graph = machine.topology, None
+    limits, graph = machine.topology, None
     chunks = 1
     if sketch is not None:
         loaded = load_sketch(sketch, machine.topology)
         chunks = loaded.chunks_per_rank or 1
         left = sketched(machine, loaded)
-        topology, graph = left.topology, left.graph
+        limits, graph = left.topology, left.graph
     kind = Collective(collective, machine.topology.ranks, chunks, root)
     amount = sizing(kind, size_bytes)
-    bound = bounds(topology, kind, amount, CostModel(cost_model), graph=graph)
+    bound = bounds(limits, kind, amount, CostModel(cost_model), graph=graph)
     algbw, busbw = bandwidths_gbs(kind, amount.size_bytes, bound.bound_us)
     return {
         "topology": machine.topology.name,
