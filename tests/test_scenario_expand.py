@@ -144,7 +144,7 @@ nodes: [1, 2]
 collectives: [allgather, alltoall]
 sizes: [1M, 2M, 4M]
 fidelity: ideal
-methods: [milp, ring]
+methods: [milp, hierarchical]
 sketches: [two.json, none]
 """,
     )
@@ -155,15 +155,16 @@ sketches: [two.json, none]
     assert counts["milp", "allgather", 2, True] == 3
     assert counts["milp", "allgather", 1, False] == 3
     assert counts["milp", "allgather", 1, True] == 0
-    assert counts["ring", "alltoall", 1, False] == 0
+    assert counts["hierarchical", "allgather", 1, False] == 0
+    assert counts["hierarchical", "allgather", 2, False] == 3
     reasons = {s.what: (s.points, s.reason) for s in found.skipped}
     assert reasons["milp allgather with two.json on ndv2 with 8 ranks"] == (
         3,
         "two.json: nnodes: the sketch is for 2 nodes, got 1",
     )
-    points, reason = reasons["ring alltoall on ndv2 with 16 ranks"]
+    points, reason = reasons["hierarchical alltoall on ndv2 with 8 ranks"]
     assert points == 3
-    assert "alltoall" in reason
+    assert reason == "hierarchical needs several nodes, ndv2 is one"
     assert len(found.points) + sum(s.points for s in found.skipped) == 2 * 2 * 3 * 3
 
 

@@ -87,9 +87,6 @@ def test_odd_sizes_stay_as_rows_without_rates(tmp_path: Path) -> None:
     """C11, C12: zero, below one element per chunk, not divisible."""
     summary = run("sizes_odd.yaml", tmp_path, "serial")
     assert (summary.done, summary.failed) == (summary.points, 0)
-    assert [(s.what.split()[:2], s.points) for s in summary.left_out] == [
-        (["ring", "alltoall"], 10)
-    ]
     for row in summary.rows:
         chunk_bytes = 4 * 3 * row["chunks_per_rank"]
         assert row["size_bytes"] == row["requested_bytes"] // chunk_bytes * chunk_bytes
