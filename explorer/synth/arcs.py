@@ -32,7 +32,7 @@ class Arcs:
     orbits
         Number of orbits.
     whole
-        Whether no pair that could be of use is missing.
+        Whether every pair is there that a schedule within the horizon could use.
     """
 
     chunk: IntArray
@@ -61,10 +61,9 @@ def candidate_arcs(
         Edges and chunks of a known schedule that must not be missing; invariant under the group.
     """
     via = _via(instance)
-    # Between nodes long ways round only hide the bound: a chunk back in its own node, say.
-    for stretch in STRETCHES[1:] if instance.inter.any() else STRETCHES:
+    for stretch in STRETCHES:
         arcs = _arcs(instance, via, stretch, horizon_us, include)
-        if arcs.orbits <= most:
+        if arcs.orbits <= (most if instance.relayed or stretch < INFINITE else most // 2):
             break
     return arcs
 

@@ -159,6 +159,16 @@ def spreading_instance(
     return instance
 
 
+def needing_nodes(instance: Instance) -> BoolArray:
+    """Whether some rank of a node needs a chunk, bool ``[C, nodes]``."""
+    nodes = int(instance.graph.node_of.max()) + 1
+    member = np.zeros((instance.graph.ranks, nodes), dtype=np.float64)
+    member[np.arange(instance.graph.ranks), instance.graph.node_of] = 1.0
+    counts = instance.needs.astype(np.float64) @ member
+    needed: BoolArray = counts > 0
+    return needed
+
+
 def _exits(graph: RankGraph, source: IntArray, sketch: Sketch | None) -> BoolArray:
     """Where each chunk may cross between nodes: out of its own node by its relay, beyond freely."""
     exits = np.ones((len(source), graph.edges), dtype=np.bool_)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from explorer.synth.instance import Instance
+from explorer.synth.instance import Instance, needing_nodes
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -19,7 +19,43 @@ def least_makespan(instance: Instance) -> float:
     into = port_time(instance, received, instance.transfer_us, outward=False)
     out = port_time(instance, sent, instance.transfer_us, outward=True)
     latency = float(instance.alpha_us.min()) if instance.graph.edges else 0.0
-    return max(farthest, max(into, out) + latency)
+    return max(farthest, max(into, out, node_time(instance)) + latency)
+
+
+def node_time(instance: Instance) -> float:
+    """Time the poorest node needs to let in what it lacks, or out what others lack.
+
+    Every edge between nodes is counted under the one of its resources that most such edges of the
+    node share; a resource's rate is at most that of its fastest edge.
+    """
+    graph = instance.graph
+    result = 0.0
+    if not instance.inter.any():
+        return result
+    home = graph.node_of[instance.source]
+    foreign = needing_nodes(instance)
+    foreign[np.arange(instance.chunks), home] = False
+    leaves = foreign.any(axis=1)
+    for node in range(foreign.shape[1]):
+        for side, count in (
+            (graph.dst, int(foreign[:, node].sum())),
+            (graph.src, int((leaves & (home == node)).sum())),
+        ):
+            edges = np.flatnonzero(instance.inter & (graph.node_of[side] == node))
+            if not count or not len(edges):
+                continue
+            users = np.bincount(
+                np.concatenate([graph.resources_of(int(e)) for e in edges]),
+                minlength=len(graph.resources),
+            )
+            rates: dict[int, float] = {}
+            for edge in edges.tolist():
+                held = graph.resources_of(edge)
+                port = int(held[np.argmax(users[held])]) if len(held) else -1 - edge
+                rate = 1.0 / max(float(instance.transfer_us[edge]), 1e-300)
+                rates[port] = max(rates.get(port, 0.0), rate)
+            result = max(result, count / sum(rates.values()))
+    return result
 
 
 def port_time(instance: Instance, count: FloatArray, cost: FloatArray, *, outward: bool) -> float:

@@ -35,7 +35,7 @@ unless a single node takes for ever (HiGHS #2226)."""
 GRACE_S = 5.0
 """How long a solver that was asked to stop may take; presolve cannot be interrupted (#1905)."""
 
-MIN_CHECKS = 12
+MIN_CHECKS = 8
 """A solve may always look at its limits this often; it does so about once per cut round or node."""
 
 _banner_lock = threading.Lock()

@@ -220,6 +220,7 @@ def _initial_state(machine: Machine, plan: Plan) -> State:
 def _mark(images: Images, state: State, edges: IntArray) -> None:
     """Look at these edges at the next event."""
     counters = state.counters
+    counters[SCANNED] += len(edges)
     for edge in edges:
         f = images.edge_rep[edge]
         if state.stamp[f] != counters[ROUND]:

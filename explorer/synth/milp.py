@@ -47,10 +47,11 @@ from explorer.synth.timing import Messages, schedule_of
 
 IntArray = npt.NDArray[np.int32]
 
-START_WORK = 15_000_000
-ORDER_WORK = 10_000_000
-CLIMB_WORK = 40_000_000
-"""Budgets of the list scheduling stages, in plan entries: about 3e7 are looked at in a second."""
+OFFER_WORK = 90_000_000
+CLIMB_WORK = 90_000_000
+STALE_WORK = 15_000_000
+"""Budgets of the list scheduling stages, in plan entries: about 3e7 are looked at in a second. A
+stage also ends when this much has brought nothing."""
 
 MAX_CANDIDATES = 6
 
@@ -97,7 +98,6 @@ class _Run:
             self._start()
             self._stepped()
             self._route()
-            self._climb()
         except KeyboardInterrupt:
             if not self.search.found and not self.schedules:
                 raise
@@ -118,8 +118,8 @@ class _Run:
         relayed = self.instance.relayed
         routes = shortest_routes(self.instance) if relayed else free_routes(self.instance)
         with self._listing("start"):
-            self._offer(routes, START_WORK)
-            self.search.climb(CLIMB_WORK // 4, self.seed)
+            self._offer(routes)
+            self._climb(self.seed)
 
     def _stepped(self) -> None:
         if self.search.done or self.instance.inter.any():
@@ -148,24 +148,26 @@ class _Run:
             return
         with self._listing("ordering"):
             if not self.instance.relayed:
-                self._offer(guided_routes(self.instance, *found.trees), ORDER_WORK)
-            self._offer(tree_routes(self.instance, *found.trees), ORDER_WORK)
+                self._offer(guided_routes(self.instance, *found.trees))
+            self._offer(tree_routes(self.instance, *found.trees))
+            self._climb(self.seed + 1)
 
-    def _climb(self) -> None:
-        if self.search.done or not self.search.found:
-            return
-        with self._listing("ordering: local search"):
-            self.search.climb(CLIMB_WORK, self.seed + 1)
+    def _climb(self, seed: int) -> None:
+        self.search.climb(CLIMB_WORK, STALE_WORK, seed)
 
-    def _offer(self, routes: Routes, work: int) -> None:
+    def _offer(self, routes: Routes) -> None:
         symmetric = self.scheduler.symmetric
-        self.search.offer(routes, self._rules(), work, symmetric=symmetric)
+        self.search.offer(routes, self._rules(), OFFER_WORK, STALE_WORK, symmetric=symmetric)
         if symmetric:
-            self.search.offer(routes, self._rules(), work // 4, symmetric=False)
+            work = STALE_WORK // 2
+            self.search.offer(routes, self._rules(), work, work, symmetric=False)
 
     def _rules(self) -> Iterator[Rule]:
-        alpha, inter = self.instance.alpha_us, self.instance.inter
-        return portfolio(between=bool(alpha[inter].any()), inside=bool(alpha[~inter].any()))
+        share = self.instance.alpha_us / np.maximum(self.instance.arrive_us, 1e-300)
+        inter = self.instance.inter
+        return portfolio(
+            float(share[inter].max(initial=0.0)), float(share[~inter].max(initial=0.0))
+        )
 
     @contextmanager
     def _listing(self, name: str) -> Iterator[None]:

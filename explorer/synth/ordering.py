@@ -26,6 +26,13 @@ LongArray = npt.NDArray[np.int64]
 TICKS = 10**12
 """Ticks of the largest cost, at most: sums of a few million of them fit into 63 bits."""
 
+MIN_TRIES = 32
+"""Rules that are tried before patience ends, however long each takes."""
+
+WORTH_KEEPING = 1.35
+"""A plan this much longer than the best is not worth lowering, even if no other starts its sends at
+own events only."""
+
 OVERHEAD = 3000
 """Work of a run beside the plan entries it looks at, in entries."""
 
@@ -202,44 +209,68 @@ class Search:
         }
         return self.late or len(reached) == 2
 
-    def offer(self, routes: Routes, rules: Iterable[Rule], budget: int, *, symmetric: bool) -> None:
-        """Try rules on some routes until the budget of plan entries (3e7 a second) is spent.
+    def offer(
+        self, routes: Routes, rules: Iterable[Rule], budget: int, stale: int, *, symmetric: bool
+    ) -> None:
+        """Try rules on some routes.
 
-        Schedules far above the best are given up early; those within 2 % are kept, since the
-        program of a slightly longer plan may be the faster one.
+        Schedules far above the best of their kind are given up early; those near it are kept,
+        since the program of a slightly longer plan may be the faster one.
+
+        Parameters
+        ----------
+        budget, stale
+            Plan entries to look at (3e7 a second), and without an improvement; but
+            :data:`MIN_TRIES` rules are tried anyway within the budget.
+        symmetric
+            Whether to schedule whole orbits.
         """
         plan = self.scheduler.plan(routes)
+        patience = _Patience(budget, stale)
         for rule in rules:
-            if budget <= 0 or self.done:
+            if patience.out or self.done:
                 return
-            budget -= self._try(plan, routes, rule, 0, symmetric=symmetric)
+            before = self.best_us
+            work = self._try(plan, routes, rule, 0, symmetric=symmetric)
+            patience.spend(work, improved=self.best_us < before)
 
-    def climb(self, budget: int, seed: int) -> None:
+    def climb(self, budget: int, stale: int, seed: int) -> None:
         """Local search: change the rules and seeds of the best orders, on their routes."""
         random = np.random.default_rng(seed)
         plans: dict[int, Plan] = {}
-        while budget > 0 and self.found and not self.done:
+        patience = _Patience(budget, stale)
+        while self.found and not patience.out and not self.done:
             base = self.found[int(random.integers(len(self.found)) * random.random())]
             routes = base.routes
             if id(routes) not in plans:
                 plans[id(routes)] = self.scheduler.plan(routes)
-            budget -= self._try(
+            before = self.best_us
+            work = self._try(
                 plans[id(routes)],
                 routes,
                 mutated(base.order.rule, random),
                 int(random.integers(1 << 30)),
                 symmetric=base.order.messages.symmetric,
             )
+            patience.spend(work, improved=self.best_us < before)
 
     def _try(self, plan: Plan, routes: Routes, rule: Rule, seed: int, *, symmetric: bool) -> int:
-        limit = int(NEVER) - 1
-        if self.found:
-            limit = self.found[0].order.makespan * 51 // 50 + 1
+        limit = self._limit(rule.own_events, symmetric)
         order, work = self.scheduler.run(plan, routes, rule, seed, symmetric=symmetric, limit=limit)
         self.tried += 1
         if order is not None:
             self._insert(Found(order, routes))
-        return work + OVERHEAD
+        return work + OVERHEAD + len(plan.chunk) // 8 + plan.arrival.size // 8
+
+    def _limit(self, own_events: bool, symmetric: bool) -> int:
+        """Tick from which on a schedule of a kind is of no interest."""
+        if not self.found:
+            return int(NEVER) - 1
+        limit = int(self.found[0].order.makespan * WORTH_KEEPING) + 1
+        for found in self.found:
+            if found.kind == (own_events, symmetric):
+                return min(limit, found.order.makespan * 51 // 50 + 1)
+        return limit
 
     def _insert(self, new: Found) -> None:
         alike = [f for f in self.found if f.kind == new.kind]
@@ -254,6 +285,25 @@ class Search:
                 key=lambda f: (f.order.makespan, not f.kind[0], not f.kind[1]),
             )
         )
+
+
+@dataclass(slots=True)
+class _Patience:
+    """What is left to spend, in all and until something improves."""
+
+    budget: int
+    stale: int
+    idle: int = 0
+    tries: int = 0
+
+    @property
+    def out(self) -> bool:
+        return self.budget <= 0 or (self.idle >= self.stale and self.tries >= MIN_TRIES)
+
+    def spend(self, work: int, *, improved: bool) -> None:
+        self.tries += 1
+        self.budget -= work
+        self.idle = 0 if improved else self.idle + work
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from explorer.synth.instance import Instance
-from explorer.synth.paths import INFINITE, distances, edges_out
+from explorer.synth.paths import INFINITE, distances, edges_in, edges_out
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
@@ -96,20 +96,19 @@ def shortest_routes(instance: Instance) -> Routes:
     resources it uses before the next one is chosen, on orbits of the symmetry.
     """
     graph = instance.graph
-    out = edges_out(graph)
+    into = edges_in(graph)
     load = np.zeros(len(graph.resources))
     resources = [graph.resources_of(e) for e in range(graph.edges)]
     done = np.zeros(instance.chunks, dtype=np.bool_)
     edges: list[int] = []
     chunks: list[int] = []
-    chunk_order = np.argsort(
-        -instance.distance[instance.source, instance.needs.argmax(axis=1)], kind="stable"
-    )
+    targets = instance.needs.argmax(axis=1)
+    chunk_order = np.argsort(-instance.reach_us[np.arange(instance.chunks), targets], kind="stable")
     for chunk in chunk_order.tolist():
         if done[chunk] or not instance.needs[chunk].any():
             continue
-        target = int(instance.needs[chunk].argmax())
-        path = _lightest_path(instance, out, resources, load, chunk, target)
+        target = int(targets[chunk])
+        path = _lightest_path(instance, into, resources, load, chunk, target)
         images = np.unique(instance.group.chunk[:, chunk], return_index=True)[1]
         for g in images.tolist():
             image = int(instance.group.chunk[g, chunk])
@@ -124,57 +123,30 @@ def shortest_routes(instance: Instance) -> Routes:
 
 def _lightest_path(
     instance: Instance,
-    out: list[list[int]],
+    into: list[list[int]],
     resources: list[IntArray],
     load: FloatArray,
     chunk: int,
     target: int,
 ) -> list[int]:
-    """Walk the shortest-path edges from a chunk's source, always over the least loaded resource."""
-    left = instance.distance[:, target]
-    rank = int(instance.source[chunk])
-    slack = 1e-9 * max(float(left[rank]), 1.0)
+    """Walk a shortest path back from its end, always over the least loaded resource."""
+    reach = instance.reach_us[chunk]
+    source = int(instance.source[chunk])
+    rank = target
     path: list[int] = []
-    while rank != target:
+    while rank != source:
+        limit = reach[rank] + 1e-9 * max(float(reach[target]), 1e-9)
         options = [
             e
-            for e in out[rank]
+            for e in into[rank]
             if instance.exits[chunk, e]
-            and instance.arrive_us[e] + left[instance.graph.dst[e]] <= left[rank] + slack
+            and reach[instance.graph.src[e]] < reach[rank]
+            and reach[instance.graph.src[e]] + instance.arrive_us[e] <= limit
         ]
-        if not options:
-            # The sketch's relay lies off the shortest path: go to it first.
-            return path + _relayed_path(instance, out, chunk, rank, target)
         best = min(options, key=lambda e: (float(load[resources[e]].max(initial=0.0)), e))
         path.append(best)
-        rank = int(instance.graph.dst[best])
-    return path
-
-
-def _relayed_path(
-    instance: Instance, out: list[list[int]], chunk: int, start: int, target: int
-) -> list[int]:
-    """Shortest path over edges the chunk may use."""
-    best = np.full(instance.graph.ranks, INFINITE)
-    before = np.full(instance.graph.ranks, -1)
-    best[start] = 0.0
-    todo = {start}
-    while todo:
-        rank = min(todo, key=lambda r: (best[r], r))
-        todo.discard(rank)
-        for e in out[rank]:
-            head = int(instance.graph.dst[e])
-            reached = best[rank] + instance.arrive_us[e]
-            if instance.exits[chunk, e] and reached < best[head]:
-                best[head] = reached
-                before[head] = e
-                todo.add(head)
-    path: list[int] = []
-    rank = target
-    while rank != start and before[rank] >= 0:
-        path.append(int(before[rank]))
-        rank = int(instance.graph.src[path[-1]])
-    return path[::-1] if rank == start else []
+        rank = int(instance.graph.src[best])
+    return path[::-1]
 
 
 def _parents(instance: Instance, edge: IntArray, chunk: IntArray) -> npt.NDArray[np.int64]:

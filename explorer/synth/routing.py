@@ -25,7 +25,7 @@ IntArray = npt.NDArray[np.int32]
 LongArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
-MAX_BINARIES = 12_000
+MAX_BINARIES = 8_000
 """Above this many orbits of sends, even over shortest paths, no model is built."""
 
 TIE = 1e-5
@@ -44,8 +44,8 @@ class RoutingResult:
     trees
         Edges and chunks of the sends, int32 ``[N]`` each, complete trees; None when there are none.
     stage
-        Record of the solve. Its bound holds for every schedule that uses the model's arcs and has
-        the instance's symmetry.
+        Record of the solve. Its bound holds for every schedule with the instance's symmetry; there
+        is none where only near-shortest paths were in the model.
     """
 
     trees: tuple[IntArray, IntArray] | None
@@ -80,7 +80,9 @@ def solve_routing(
     if found.values is None or trees is None:
         return RoutingResult(None, stage)
     objective = float(found.values[model.makespan.first])
-    bound = None if found.bound is None else max(0.0, found.bound - TIE * horizon_us)
+    bound = None
+    if found.bound is not None and arcs.whole:
+        bound = max(0.0, found.bound - TIE * horizon_us)
     stage = replace(stage, objective=objective, bound=bound, gap=relative_gap(objective, bound))
     if instance.sketch is not None and any(s.policy != "free" for s in instance.sketch.switches):
         followed = _follow_policies(model, limits, objective, found.values)

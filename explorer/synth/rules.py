@@ -113,17 +113,23 @@ GROUPINGS: tuple[dict[str, Any], ...] = (
 INSIDE_CAPS = (1, ALL, 2, 4)
 """Messages inside nodes."""
 
+SMALL_LATENCY = 0.02
+"""Below this share of a chunk's cost latency is hardly worth waiting for a larger message."""
 
-def portfolio(*, between: bool, inside: bool) -> Iterator[Rule]:
+
+def portfolio(between: float, inside: float) -> Iterator[Rule]:
     """All rules to try once, the likeliest first; each without and with own events only.
 
     Parameters
     ----------
     between, inside
-        Whether edges between and inside nodes have latency, so that groupings differ there.
+        Largest share that latency has in the cost of one chunk between and inside nodes; 0 where
+        there is none, so that groupings do not differ.
     """
-    caps = INSIDE_CAPS if inside else INSIDE_CAPS[:1]
-    groupings = GROUPINGS if between else GROUPINGS[:1]
+    caps = INSIDE_CAPS if inside > SMALL_LATENCY else INSIDE_CAPS[: 1 if inside == 0 else 3]
+    groupings: tuple[dict[str, Any], ...] = GROUPINGS if between > 0 else GROUPINGS[:1]
+    if 0 < between <= SMALL_LATENCY:
+        groupings = ({"take_cap": 1}, {"take_cap": 2}, *GROUPINGS)
     for grouping in groupings:
         for cap in caps:
             for priority in PRIORITIES:
@@ -152,7 +158,7 @@ def mutated(rule: Rule, random: np.random.Generator) -> Rule:
     elif pick == 3:
         changes["inside_cap"] = int(random.choice((1, 2, 3, 4, 6, 8, ALL)))
     elif pick == 4:
-        changes["take_cap"] = int(random.choice((1, 2, 3, 4, 6, 8, ALL)))
+        changes["take_cap"] = int(random.choice((1, 2, 3, 4, 6, 8, 12, ALL)))
     elif pick == 5:
         changes["size"] = float(random.choice((0.0, 10.0, 100.0)))
     elif pick == 6:
