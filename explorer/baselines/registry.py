@@ -7,13 +7,14 @@ from explorer.baselines.baseline import Baseline
 from explorer.baselines.hierarchical import HIERARCHICAL
 from explorer.baselines.recursive import RECURSIVE
 from explorer.baselines.ring import RING
+from explorer.baselines.tree import TREE
 from explorer.core.collective import Collective
 from explorer.core.topology import Topology
 from explorer.errors import InputError, Problem, nearest
 from sim.program import Program
 
 BASELINES: dict[str, Baseline] = {
-    baseline.name: baseline for baseline in (ALLPAIRS, HIERARCHICAL, RECURSIVE, RING)
+    baseline.name: baseline for baseline in (ALLPAIRS, HIERARCHICAL, RECURSIVE, RING, TREE)
 }
 """Every baseline."""
 
