@@ -150,7 +150,7 @@ def best_of(times: int, program: Program, network: Network, **options: str) -> S
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, default=1024, help="ranks for the compiled engine")
-    parser.add_argument("--simpy-ranks", type=int, default=256, help="ranks for the reference")
+    parser.add_argument("--simpy-ranks", type=int, default=128, help="ranks for the reference")
     parser.add_argument("--repeat", type=int, default=3)
     args = parser.parse_args()
     cases = (

@@ -64,7 +64,7 @@ def run(prepared: Prepared, limits: Limits) -> Times:
 
 
 def load() -> None:
-    """Load the machine code from disk, or compile it, which takes about 5 s once per machine.
+    """Load the machine code from disk, or compile it, which takes 5 to 10 s once per machine.
 
     Numba keeps it beside this file, or where ``NUMBA_CACHE_DIR`` says.
     """
@@ -73,7 +73,7 @@ def load() -> None:
         return
     cache = dispatcher.stats.cache_path
     if not (cache and any(Path(cache).glob("kernel.advance-*.nbi"))):
-        _log.info("compiling the simulation engine, about 5 s, once on this machine")
+        _log.info("compiling the simulation engine, 5 to 10 s, once on this machine")
     builder = ProgramBuilder(ranks=2)
     builder.step(builder.block(0, send=1), Op.SEND, src=(Buffer.INPUT, 0))
     builder.step(builder.block(1, recv=0), Op.RECV, dst=(Buffer.INPUT, 0))

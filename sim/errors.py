@@ -28,7 +28,10 @@ class Deadlock(SimError):  # noqa: N818 - the field's word
     def __init__(self, time_us: float, cycle: Sequence[str]) -> None:
         self.time_us = time_us
         self.cycle = tuple(cycle)
-        super().__init__(f"deadlock at {time_us:.3f} us: " + "; ".join(self.cycle))
+        text = "; ".join(self.cycle[:8])
+        if len(self.cycle) > 8:
+            text += f"; … and {len(self.cycle) - 8} more"
+        super().__init__(f"deadlock at {time_us:.3f} us: {text}")
 
 
 class LimitReached(SimError):  # noqa: N818

@@ -201,7 +201,7 @@ def _sort(w: Waiters, resource: int) -> None:
         while 9 * gap < end - begin:
             gap = 3 * gap + 1
     while gap > 0:
-        for entry in range(max(begin + gap, w.in_order[resource] if gap == 1 else 0), end):
+        for entry in range(max(begin + gap, w.in_order[resource]), end):
             ready, order = w.ready[entry], w.order[entry]
             if not _before(w, ready, order, entry - gap):
                 continue
@@ -214,8 +214,7 @@ def _sort(w: Waiters, resource: int) -> None:
             w.order[to] = order
             w.block[to] = block
             w.blocker[to] = blocker
-        if gap > 1:
-            w.in_order[resource] = begin
+        w.in_order[resource] = begin
         gap //= 3
     w.in_order[resource] = end
 

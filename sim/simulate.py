@@ -37,8 +37,8 @@ def simulate(
 ) -> SimResult:
     """Simulate a program at one chunk size.
 
-    The first use of the compiled engine on a machine compiles it, about 4 s, and keeps the result
-    on disk; later processes load it in about 0.4 s. ``seconds`` of the result is the
+    The first use of the compiled engine on a machine compiles it, 5 to 10 s, and keeps the result
+    on disk; later processes load it in about half a second. ``seconds`` of the result is the
     engine's loop alone: without compilation, checks of the input and collection of the result.
 
     Parameters

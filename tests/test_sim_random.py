@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from itertools import permutations
+from random import Random
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from sim_machines import random_case
+from sim_machines import network, pairs_of, random_case, random_program
 
+from sim import compiled
 from sim.critical_path import critical_path
 from sim.network import COST_MODELS, Network
 from sim.program import OP_RECEIVES, OP_SENDS, Program
@@ -22,12 +24,9 @@ from sim.trace import block_spans, resource_spans
 CASES = st.builds(random_case, st.integers(0, 2**32), st.integers(2, 6), st.integers(1, 60))
 
 
-@given(case=CASES, cost_model=st.sampled_from(COST_MODELS))
-@settings(max_examples=400)
-def test_engines_are_equal_to_the_last_bit(case, cost_model):
-    program, network, chunk_bytes = case
+def assert_engines_are_equal(program, machine, chunk_bytes, cost_model):
     one, two = (
-        simulate(program, network, chunk_bytes, cost_model=cost_model, engine=engine)
+        simulate(program, machine, chunk_bytes, cost_model=cost_model, engine=engine)
         for engine in ("compiled", "simpy")
     )
     for name in ("step", "path", "start_us", "busy_end_us", "arrive_us", "step_end_us"):
@@ -38,17 +37,48 @@ def test_engines_are_equal_to_the_last_bit(case, cost_model):
 
 
 @given(case=CASES, cost_model=st.sampled_from(COST_MODELS))
+@settings(max_examples=400)
+def test_engines_are_equal_to_the_last_bit(case, cost_model):
+    assert_engines_are_equal(*case, cost_model)
+
+
+@pytest.mark.parametrize("cost_model", COST_MODELS)
+@pytest.mark.parametrize("seed", range(4))
+def test_engines_are_equal_where_many_wait_for_few(seed, cost_model):
+    """Long lists of waiters, each of which needs several resources that are seldom free."""
+    random = Random(seed)
+    program = random_program(random, 12, 800)
+    pool = [f"r{i}" for i in range(2 + seed)]
+    paths = {
+        pair: (random.sample(pool, random.randint(1, len(pool))), random.random(), random.random())
+        for pair in pairs_of(12)
+    }
+    assert_engines_are_equal(program, network(12, paths), 1.0, cost_model)
+
+
+@given(case=CASES, cost_model=st.sampled_from(COST_MODELS), size=st.integers(1, 5))
+def test_slices_do_not_show(case, cost_model, size):
+    """The kernel is left and entered again after every few transfers."""
+    before = compiled.SLICE
+    compiled.SLICE = size
+    try:
+        assert_engines_are_equal(*case, cost_model)
+    finally:
+        compiled.SLICE = before
+
+
+@given(case=CASES, cost_model=st.sampled_from(COST_MODELS))
 def test_no_resource_is_held_twice(case, cost_model):
-    program, network, chunk_bytes = case
-    spans = resource_spans(network, simulate(program, network, chunk_bytes, cost_model=cost_model))
+    program, machine, chunk_bytes = case
+    spans = resource_spans(machine, simulate(program, machine, chunk_bytes, cost_model=cost_model))
     same = spans.owner[1:] == spans.owner[:-1]
     assert (spans.from_us[1:][same] >= spans.to_us[:-1][same]).all()
 
 
 @given(case=CASES, cost_model=st.sampled_from(COST_MODELS))
 def test_time_is_at_least_what_is_busiest(case, cost_model):
-    program, network, chunk_bytes = case
-    result = simulate(program, network, chunk_bytes, cost_model=cost_model)
+    program, machine, chunk_bytes = case
+    result = simulate(program, machine, chunk_bytes, cost_model=cost_model)
     held = result.busy_end_us - result.start_us
     block = program.step_block()[result.step]
     assert result.time_us >= result.resource_busy_us.max(initial=0.0) * (1 - 1e-12)
@@ -57,11 +87,11 @@ def test_time_is_at_least_what_is_busiest(case, cost_model):
 
 @given(case=CASES, cost_model=st.sampled_from(COST_MODELS))
 def test_chunks_carried_are_chunks_received(case, cost_model):
-    program, network, chunk_bytes = case
-    result = simulate(program, network, chunk_bytes, cost_model=cost_model)
+    program, machine, chunk_bytes = case
+    result = simulate(program, machine, chunk_bytes, cost_model=cost_model)
     carried, received = Counter(), Counter()
     for step, path in zip(result.step, result.path, strict=True):
-        carried[int(network.path_src[path]), int(network.path_dst[path])] += program.cnt[step]
+        carried[int(machine.path_src[path]), int(machine.path_dst[path])] += program.cnt[step]
     block = program.step_block()
     for step in np.flatnonzero(OP_RECEIVES[program.op]):
         pair = int(program.tb_recv[block[step]]), int(program.tb_rank[block[step]])
@@ -71,10 +101,10 @@ def test_chunks_carried_are_chunks_received(case, cost_model):
 
 @given(case=CASES, cost_model=st.sampled_from(COST_MODELS))
 def test_sends_start_when_ready_or_when_a_resource_is_freed(case, cost_model):
-    program, network, chunk_bytes = case
-    result = simulate(program, network, chunk_bytes, cost_model=cost_model)
+    program, machine, chunk_bytes = case
+    result = simulate(program, machine, chunk_bytes, cost_model=cost_model)
     ready = ready_times(program, result)
-    resources = [set(resources_of(network, path)) for path in result.path]
+    resources = [set(resources_of(machine, path)) for path in result.path]
     for i, step in enumerate(result.step):
         assert result.start_us[i] >= ready[step]
         if result.start_us[i] > ready[step]:
@@ -85,12 +115,12 @@ def test_sends_start_when_ready_or_when_a_resource_is_freed(case, cost_model):
 @given(case=CASES, cost_model=st.sampled_from(COST_MODELS))
 def test_who_overtakes_was_not_in_the_way(case, cost_model):
     """A send that starts while an earlier one waits leaves alone what only that one waits for."""
-    program, network, chunk_bytes = case
-    result = simulate(program, network, chunk_bytes, cost_model=cost_model)
+    program, machine, chunk_bytes = case
+    result = simulate(program, machine, chunk_bytes, cost_model=cost_model)
     start, end = result.start_us, result.busy_end_us
     assume((end > start).all())  # else one instant has several rounds of starts
     ready = ready_times(program, result)
-    resources = [set(resources_of(network, path)) for path in result.path]
+    resources = [set(resources_of(machine, path)) for path in result.path]
     key = [order(program, ready, step) for step in result.step]
     for i, j in permutations(range(result.transfers), 2):
         if key[i] < key[j] and ready[result.step[i]] <= start[j] < start[i]:
@@ -104,9 +134,9 @@ def test_who_overtakes_was_not_in_the_way(case, cost_model):
 
 @given(case=CASES, cost_model=st.sampled_from(COST_MODELS))
 def test_critical_path_covers_all_time(case, cost_model):
-    program, network, chunk_bytes = case
-    result = simulate(program, network, chunk_bytes, cost_model=cost_model)
-    parts = critical_path(program, network, result)
+    program, machine, chunk_bytes = case
+    result = simulate(program, machine, chunk_bytes, cost_model=cost_model)
+    parts = critical_path(program, machine, result)
     at = 0.0
     for part in parts:
         assert part.from_us == at
@@ -119,8 +149,8 @@ def test_critical_path_covers_all_time(case, cost_model):
 
 @given(case=CASES, cost_model=st.sampled_from(COST_MODELS))
 def test_block_spans_do_not_overlap(case, cost_model):
-    program, network, chunk_bytes = case
-    result = simulate(program, network, chunk_bytes, cost_model=cost_model)
+    program, machine, chunk_bytes = case
+    result = simulate(program, machine, chunk_bytes, cost_model=cost_model)
     spans = block_spans(program, result)
     same = spans.owner[1:] == spans.owner[:-1]
     assert (spans.from_us[1:][same] == spans.to_us[:-1][same]).all()
@@ -128,8 +158,8 @@ def test_block_spans_do_not_overlap(case, cost_model):
     assert length == pytest.approx(result.step_end_us[program.tb_first[1:] - 1])
 
 
-def resources_of(network: Network, path: int) -> list[int]:
-    return network.path_resource[network.path_first[path] : network.path_first[path + 1]].tolist()
+def resources_of(machine: Network, path: int) -> list[int]:
+    return machine.path_resource[machine.path_first[path] : machine.path_first[path + 1]].tolist()
 
 
 def order(program: Program, ready: dict[int, float], step: int) -> tuple[float, int, int, int, int]:
