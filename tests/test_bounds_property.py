@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -202,7 +204,8 @@ def test_no_schedule_on_some_edges_beats_their_bound(
     kind = Collective(name, topology.ranks, chunks, seed % topology.ranks)
     graph = rank_graph(topology)
     rng = np.random.default_rng(seed)
-    part = graph.subgraph(rng.random(graph.edges) < 0.8, rng.choice([1.0, 2.0], graph.edges))
+    slower = graph.beta_us_per_mib * rng.choice([1.0, 2.0], graph.edges)
+    part = replace(graph, beta_us_per_mib=slower).subgraph(rng.random(graph.edges) < 0.8)
     if unreachable_ranks(part):
         return
     check(topology, kind, model, seed, part, whole)

@@ -20,6 +20,8 @@ _COLUMNS = [
     ("busiest", "left"),
 ]
 
+_PLACES = {"in": "in place", "out": "out of place", "both": "in and out of place"}
+
 
 def print_ranked(rows: Sequence[dict[str, Any]]) -> None:
     """Print one table per machine and call, best first at every size."""
@@ -51,7 +53,7 @@ def print_ranked(rows: Sequence[dict[str, Any]]) -> None:
             )
             last = size
         title = (
-            f"{setting.collective}, {setting.placement} of place, on {setting.machine}"
+            f"{setting.collective}, {_PLACES[setting.placement]}, on {setting.machine}"
             f" ({setting.ranks} ranks; {setting.fidelity}, {setting.cost_model})"
         )
         print_table(title, _COLUMNS, cells)

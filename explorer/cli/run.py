@@ -31,11 +31,12 @@ def command(
     if as_json:
         print_json(document)
     else:
+        places = {"in": "in place", "out": "out of place"}
         for run in document["runs"]:
             verdict = "right" if run["ok"] else "WRONG"
             print(
                 f"{xml}: {verdict}, {document['collective']} on {document['ranks']} ranks,"
-                f" {run['placement']} of place, {number(run['size_bytes'])} bytes,"
+                f" {places[run['placement']]}, {number(run['size_bytes'])} bytes,"
                 f" {number(run['seconds'])} s in {run['processes']} processes"
             )
             for text in run["problems"]:

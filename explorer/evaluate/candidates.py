@@ -26,7 +26,7 @@ from explorer.formats.dialects import dialect_of, exceeded
 from explorer.lower.lower import lowerings
 from explorer.scenario.point import DesignPoint
 from explorer.synth.registry import synthesize
-from explorer.synth.result import SynthesisResult
+from explorer.synth.result import NODE_LIMIT, SynthesisResult
 from explorer.units import ELEMENT_BYTES
 from explorer.verify.program import safe_max_bytes
 from explorer.verify.schedule import verify_schedule
@@ -111,6 +111,7 @@ def synthesized_candidate(
         CostModel(point.cost_model),
         point.method,
         point.time_limit_s,
+        point.node_limit or NODE_LIMIT,
         progress,
     )
     stages = tuple(asdict(stage) for stage in result.stages)
@@ -146,6 +147,7 @@ def _synthesis(
     cost_model: CostModel,
     method: str,
     time_limit_s: float | None,
+    node_limit: int,
     progress: Progress | None,
 ) -> SynthesisResult:
     """Verified schedules; the last few are kept, since placements and protocols share them."""
@@ -158,6 +160,7 @@ def _synthesis(
         sketch,
         method=method,
         time_limit_s=time_limit_s,
+        node_limit=node_limit,
         progress=progress,
     )
     for schedule in result.candidates:
