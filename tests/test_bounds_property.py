@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-
 from dataclasses import replace
 
 import numpy as np
