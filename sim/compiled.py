@@ -18,6 +18,7 @@ What makes it fast, and why its results are those of the reference to the last b
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,29 +39,32 @@ SLICE = 200_000
 """Transfers between two looks at the limits and at Ctrl-C."""
 
 
-def run(prepared: Prepared, limits: Limits) -> Times:
-    """Simulate a prepared program.
+def lay_out(prepared: Prepared) -> Callable[[Limits], Times]:
+    """Lay a prepared program out in flat arrays.
 
-    Raises
-    ------
-    Deadlock
-        If steps remain and nothing can go on.
-    LimitReached
-        If a limit is exceeded.
+    Returns
+    -------
+    Callable[[Limits], Times]
+        The simulation, to be called once. Raises Deadlock if steps remain and nothing can go on,
+        LimitReached if a limit is exceeded.
     """
     tables = tables_of(prepared)
     state = state_of(prepared, tables)
     waiters, events = waiters_of(prepared, tables), events_of(prepared)
-    most = np.iinfo(np.int64).max if limits.max_transfers is None else limits.max_transfers + 1
-    going = True
-    while going:
-        stop_at = min(int(state.counts[STARTED]) + SLICE, most)
-        going = advance(stop_at, tables, state, waiters, events)
-        limits.check(int(state.counts[STARTED]), float(state.clock[0]))
-    stuck = deadlock(prepared, state.current, state.received, float(state.clock[0]))
-    if stuck is not None:
-        raise stuck
-    return _times(prepared, state.mark)
+
+    def run(limits: Limits) -> Times:
+        most = np.iinfo(np.int64).max if limits.max_transfers is None else limits.max_transfers + 1
+        going = True
+        while going:
+            stop_at = min(int(state.counts[STARTED]) + SLICE, most)
+            going = advance(stop_at, tables, state, waiters, events)
+            limits.check(int(state.counts[STARTED]), float(state.clock[0]))
+        stuck = deadlock(prepared, state.current, state.received, float(state.clock[0]))
+        if stuck is not None:
+            raise stuck
+        return _times(prepared, state.mark)
+
+    return run
 
 
 def load() -> None:
@@ -88,7 +92,7 @@ def load() -> None:
         path_resource=np.array([0], np.int32),
     )
     program = builder.build(name="load", collective="custom", nchunks=1)
-    run(prepare(program, network, 1.0), Limits())
+    lay_out(prepare(program, network, 1.0))(Limits())
 
 
 def _times(p: Prepared, mark: FloatArray) -> Times:

@@ -34,6 +34,7 @@ not an error here.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import cast
 
 import numpy as np
@@ -48,31 +49,37 @@ _Ready = tuple[float, int, int, int, int, int]
 """Order in which ready sends are looked at; the last entry is the step."""
 
 
-def run(prepared: Prepared, limits: Limits) -> Times:
-    """Simulate a prepared program.
+def lay_out(prepared: Prepared) -> Callable[[Limits], Times]:
+    """Unpack a prepared program.
 
-    Raises
-    ------
-    Deadlock
-        If steps remain and nothing can go on.
-    LimitReached
-        If a limit is exceeded.
+    Returns
+    -------
+    Callable[[Limits], Times]
+        The simulation, to be called once. Raises Deadlock if steps remain and nothing can go on,
+        LimitReached if a limit is exceeded.
     """
-    return _Run(prepared, limits).to_the_end()
+    return _Run(prepared).to_the_end
 
 
 class _Run:
     """One simulation. Numpy arrays are unpacked to lists, whose elements Python reads faster."""
 
-    def __init__(self, prepared: Prepared, limits: Limits) -> None:
+    def __init__(self, prepared: Prepared) -> None:
         program, network = prepared.program, prepared.network
-        self.prepared, self.limits = prepared, limits
+        self.prepared = prepared
         self.env = simpy.Environment()
+        self.ranks, self.slots = program.ranks, prepared.slots
+        self.first: list[int] = program.tb_first[:-1].tolist()
         self.sends: list[bool] = prepared.sends.tolist()
         self.receives: list[bool] = prepared.receives.tolist()
         self.step_block: list[int] = prepared.step_block.tolist()
         self.block_out: list[int] = prepared.block_out.tolist()
         self.block_in: list[int] = prepared.block_in.tolist()
+        self.sender: list[int] = prepared.conn_sender.tolist()
+        self.receiver: list[int] = prepared.conn_receiver.tolist()
+        self.src: list[int] = prepared.conn_src.tolist()
+        self.dst: list[int] = prepared.conn_dst.tolist()
+        self.channel: list[int] = prepared.conn_channel.tolist()
         self.next_first: list[int] = prepared.next_first.tolist()
         self.next_step: list[int] = prepared.next_step.tolist()
         self.hold_us: list[float] = prepared.hold_us.tolist()
@@ -84,7 +91,7 @@ class _Run:
             for p in prepared.conn_path.tolist()
         ]
         # state of blocks
-        self.current: list[int] = program.tb_first[:-1].tolist()
+        self.current = list(self.first)
         self.end: list[int] = program.tb_first[1:].tolist()
         self.received = [False] * program.blocks
         self.sending = [False] * program.blocks
@@ -104,14 +111,14 @@ class _Run:
         self.arrive_us = [math.nan] * program.steps
         self.step_end_us = [math.nan] * program.steps
 
-    def to_the_end(self) -> Times:
+    def to_the_end(self, limits: Limits) -> Times:
         """Alternate progress and starts with the ends of the next instant."""
         env = self.env
         while True:
             while self.awake:
                 self.progress(self.awake.pop())
             self.start_ready()
-            self.limits.check(self.transfers, env.now)
+            limits.check(self.transfers, env.now)
             instant = env.peek()
             if instant == math.inf:
                 break
@@ -139,10 +146,10 @@ class _Run:
                     return
                 self.consumed[conn] += 1
                 self.received[block] = True
-                self.wake(self.prepared.conn_sender[conn])
+                self.wake(self.sender[conn])
             if self.sends[step]:
                 conn = self.block_out[block]
-                if self.sent[conn] - self.consumed[conn] == self.prepared.slots:
+                if self.sent[conn] - self.consumed[conn] == self.slots:
                     return
                 self.sent[conn] += 1
                 self.sending[block] = True
@@ -152,11 +159,10 @@ class _Run:
 
     def order(self, step: int, conn: int) -> _Ready:
         """Key of a send that is ready now."""
-        p = self.prepared
-        src, dst = int(p.conn_src[conn]), int(p.conn_dst[conn])
-        index = step - int(p.program.tb_first[self.step_block[step]])
-        offset = (dst - src) % p.program.ranks
-        return (self.env.now, offset, int(p.conn_channel[conn]), index, src, step)
+        src, dst = self.src[conn], self.dst[conn]
+        index = step - self.first[self.step_block[step]]
+        offset = (dst - src) % self.ranks
+        return (self.env.now, offset, self.channel[conn], index, src, step)
 
     def start_ready(self) -> None:
         """Start the ready sends whose resources are free together, in their order."""
@@ -200,7 +206,7 @@ class _Run:
         conn = self.block_out[self.step_block[step]]
         self.arrive_us[step] = self.env.now
         self.arrived[conn] += 1
-        self.wake(self.prepared.conn_receiver[conn])
+        self.wake(self.receiver[conn])
 
     def complete(self, step: int) -> None:
         """Move the block of a step on and wake those who waited for the step."""

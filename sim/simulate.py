@@ -70,9 +70,9 @@ def simulate(
     _check_word("fidelity", fidelity, FIDELITIES)
     _check_word("engine", engine, ENGINES)
     prepared = _PREPARE[fidelity](program, network, chunk_bytes, cost_model)
-    run = _engine(engine)
+    run = _engine(engine)(prepared)
     began = perf_counter()
-    times = run(prepared, Limits(max_transfers, max_seconds))
+    times = run(Limits(max_transfers, max_seconds))
     seconds = perf_counter() - began
     return result_of(
         prepared,
@@ -84,16 +84,16 @@ def simulate(
     )
 
 
-def _engine(name: str) -> Callable[[Prepared, Limits], Times]:
+def _engine(name: str) -> Callable[[Prepared], Callable[[Limits], Times]]:
     """Import only the engine that is asked for: numba and simpy take their time."""
     if name == "simpy":
         from sim import engine
 
-        return engine.run
+        return engine.lay_out
     from sim import compiled
 
     compiled.load()
-    return compiled.run
+    return compiled.lay_out
 
 
 def _check_word(what: str, got: str, allowed: Iterable[str]) -> None:
