@@ -67,6 +67,18 @@ class Anchors:
         """Anchor every send to the last event of its rank until it starts."""
         return self._anchored(latest=True)
 
+    def given(self) -> dict[int, list[int]]:
+        """Anchor every send to the event until which the plan holds it."""
+        m, steps = self._messages, self._steps
+        # no event, or (where slots are few) one that may come late
+        message, arrival = np.divmod(m.hold, 2)
+        over = np.where(arrival, m.end[message], m.release[message])
+        some = np.flatnonzero((m.hold >= 0) & (over <= m.start))
+        message, arrival = message[some], arrival[some]
+        event = np.where(arrival, steps.receive[message], steps.send[message])
+        send = steps.send[some].tolist()
+        return {step: [other] for step, other in zip(send, event.tolist(), strict=True)}
+
     def egress(self) -> dict[int, list[int]]:
         """Chain the sends of a rank that share a resource in the order of the plan."""
         m, send = self._messages, self._steps.send

@@ -36,6 +36,7 @@ def lay_out(
     slots: int,
     fused_receives: bool = True,
     largest: int | None = None,
+    share_copies: bool = True,
 ) -> Steps:
     """Decide the steps of every message and copy.
 
@@ -51,17 +52,25 @@ def lay_out(
         Whether a receive may reduce (``rrc``); else it is a receive into scratch and ``re``.
     largest
         Chunks of one copy step.
+    share_copies
+        Whether a message may be sent from where chunks were copied together for another one.
     """
-    layout = _Layout(messages, memory, slots, fused_receives, largest)
+    layout = _Layout(messages, memory, slots, fused_receives, largest, share_copies)
     layout.run()
     return layout.frozen()
 
 
 class _Layout:
     def __init__(
-        self, messages: Messages, memory: Memory, slots: int, fused: bool, largest: int | None
+        self,
+        messages: Messages,
+        memory: Memory,
+        slots: int,
+        fused: bool,
+        largest: int | None,
+        share_copies: bool,
     ) -> None:
-        self.messages, self.memory = messages, memory
+        self.messages, self.memory, self.share_copies = messages, memory, share_copies
         self.slots, self.fused, self.largest = slots, fused, largest
         self.steps = StepList()
         self.held = Holdings(messages, memory.collective.ranks)
@@ -168,7 +177,7 @@ class _Layout:
         )
 
     def gather(self, m: int, columns: list[int]) -> list[int]:
-        """Copy chunks into a new run of the sender, from where later messages may send too."""
+        """Copy chunks into a new run of the sender."""
         rank = self.src[m]
         run = self.runs.new(rank, len(columns))
         moves: list[tuple[int, int]] = []
@@ -176,7 +185,8 @@ class _Layout:
             cells = self.held.at_source(c)
             after = moves[-1][0] + 1 if moves else -1
             moves.append((after if after in cells else cells[0], run + i))
-            cells.append(run + i)
+            if self.share_copies:
+                cells.append(run + i)
         self.emit(_COPY, rank, m, moves, _SENDER, self.start[m])
         return [target for _, target in moves]
 

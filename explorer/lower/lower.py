@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
-
-import numpy as np
 
 from explorer.core.rank_graph import RankGraph
 from explorer.core.schedule import Schedule
-from explorer.errors import ExplorerError, InputError, Problem, nearest
-from explorer.lower.anchors import Anchors, with_extra
-from explorer.lower.assemble import assemble
-from explorer.lower.channels import blocks_of
-from explorer.lower.cycles import waits_for_itself
-from explorer.lower.fuse import fused
-from explorer.lower.hazards import hazards
-from explorer.lower.implied import without_implied
-from explorer.lower.lanes import Lanes, lanes_of
-from explorer.lower.layout import lay_out
+from explorer.errors import InputError, Problem, nearest
 from explorer.lower.limits import EVERYWHERE, Limits
 from explorer.lower.local import local_program
-from explorer.lower.memory import Memory
-from explorer.lower.messages import planned_messages, split_collective
-from explorer.lower.steps import Steps
-from explorer.lower.variants import VARIANTS, Hold, Variant
+from explorer.lower.lowering import Lowering, label
+from explorer.lower.messages import (
+    split_collective,
+)
+from explorer.lower.variants import VARIANTS
 from sim.program import Program
 from sim.protocols import PROTOCOLS
+
+_NOT_PACED = "its sends read sums that messages on their way are about to change"
 
 
 def lower(
@@ -86,11 +77,15 @@ def lower(
         raise InputError(Problem("variant", f"got {variant!r}, {nearest(variant, VARIANTS)}"))
     if chosen.needs_graph and graph is None:
         raise InputError(Problem("variant", f"{variant!r} needs the graph the plan was made on"))
+    _check(protocol, instances, max_channels)
     if not schedule.sends:
         return _without_sends(schedule, placement, protocol, instances, name, limits)
-    return _Lowering(
+    program = Lowering(
         schedule, placement, protocol, instances, max_channels, graph, limits, fused_receives
     ).program(chosen, name)
+    if program is None:
+        raise InputError(Problem("variant", f"this plan cannot be {variant}: {_NOT_PACED}"))
+    return program
 
 
 def lowerings(
@@ -127,11 +122,11 @@ def lowerings(
         raise InputError(
             [Problem("variants", f"got {v!r}, {nearest(v, VARIANTS)}") for v in unknown]
         )
+    _check(protocol, instances, max_channels)
     if not schedule.sends:
-        program = _without_sends(schedule, placement, protocol, instances, name, limits)
-        yield "plain", program
+        yield "plain", _without_sends(schedule, placement, protocol, instances, name, limits)
         return
-    lowering = _Lowering(
+    lowering = Lowering(
         schedule, placement, protocol, instances, max_channels, graph, limits, fused_receives
     )
     seen: set[bytes] = set()
@@ -140,95 +135,10 @@ def lowerings(
         if variant.needs_graph and graph is None:
             continue
         program = lowering.program(variant, name)
-        content = _content(program)
-        if content not in seen:
+        content = _content(program) if program is not None else b""
+        if program is not None and content not in seen:
             seen.add(content)
             yield key, program
-
-
-class _Lowering:
-    """What the variants of one schedule share: messages, steps and hazards."""
-
-    def __init__(
-        self,
-        schedule: Schedule,
-        placement: str,
-        protocol: str,
-        instances: int,
-        max_channels: int,
-        graph: RankGraph | None,
-        limits: Limits,
-        fused_receives: bool,
-    ) -> None:
-        _check(protocol, instances, max_channels)
-        self.graph, self.limits, self.protocol = graph, limits, protocol
-        self.slots = PROTOCOLS[protocol].slots
-        self.max_channels = min(max_channels, limits.channels or max_channels)
-        self.fused_receives = fused_receives
-        self.memory = Memory(split_collective(schedule.collective, instances), placement)
-        self.messages = planned_messages(
-            schedule, self.memory, instances=instances, largest=limits.count, graph=graph
-        )
-        self.steps = lay_out(
-            self.messages,
-            self.memory,
-            slots=self.slots,
-            fused_receives=fused_receives,
-            largest=limits.count,
-        )
-        self.waits = hazards(self.steps, self.messages, self.memory)
-
-    def program(self, variant: Variant, name: str | None) -> Program:
-        """Program of one variant."""
-        parallel = self.parallel() if variant.parallel else 1
-        lanes = lanes_of(self.messages, self.steps, parallel=parallel, slots=self.slots)
-        if variant.fused and self.fused_receives:
-            steps, joined = fused(self.messages, self.steps, lanes, self.waits, self.limits)
-            waits = hazards(steps, self.messages, self.memory)
-            program = self.assembled(steps, joined, waits, variant, name)
-            if not waits_for_itself(program, self.slots):
-                return program
-        program = self.assembled(self.steps, lanes, self.waits, variant, name)
-        if waits_for_itself(program, self.slots):
-            raise ExplorerError(f"lowered program {program.name} waits for itself")
-        return program
-
-    def assembled(
-        self, steps: Steps, lanes: Lanes, waits: list[list[int]], variant: Variant, name: str | None
-    ) -> Program:
-        """Program of given steps and lanes."""
-        extras = self.extras(steps, lanes, waits, variant.hold)
-        waits = without_implied(with_extra(waits, *extras), lanes, steps.rank)
-        blocks = blocks_of(self.messages, steps, lanes, waits, self.limits, self.max_channels)
-        return assemble(
-            steps,
-            blocks,
-            self.memory,
-            name=_label(name or f"{self.memory.collective.name}-{variant.name}"),
-            protocol=self.protocol,
-        )
-
-    def extras(
-        self, steps: Steps, lanes: Lanes, waits: list[list[int]], hold: Hold
-    ) -> list[dict[int, list[int]]]:
-        """Dependencies beyond those of memory."""
-        if hold is Hold.NOTHING:
-            return []
-        anchors = Anchors(self.messages, steps, lanes, waits, self.graph)
-        if hold is Hold.LATEST:
-            return [anchors.latest()]
-        found = [] if hold is Hold.EGRESS else [anchors.exact()]
-        return found if hold is Hold.EXACT else [*found, anchors.egress()]
-
-    def parallel(self) -> int:
-        """Connections per pair and instance that channels and thread blocks allow."""
-        m = self.messages
-        most = max(1, self.max_channels // m.instances)
-        if self.limits.blocks is None:
-            return most
-        pairs = np.unique(np.stack((m.src, m.dst)), axis=1)
-        ends = int(np.bincount(pairs.ravel()).max()) * m.instances
-        return max(1, min(most, (self.limits.blocks - m.instances) // ends))
 
 
 def _without_sends(
@@ -239,14 +149,13 @@ def _without_sends(
     name: str | None,
     limits: Limits,
 ) -> Program:
-    _check(protocol, instances, 1)
     if schedule.collective.ranks > 1:
         raise InputError(Problem("schedule", f"no sends on {schedule.collective.ranks} ranks"))
     return local_program(
         split_collective(schedule.collective, instances),
         placement=placement,
         protocol=protocol,
-        name=_label(name or f"{schedule.collective.name}-local"),
+        name=label(name or f"{schedule.collective.name}-local"),
         largest=limits.count,
     )
 
@@ -261,11 +170,6 @@ def _check(protocol: str, instances: int, max_channels: int) -> None:
         problems.append(Problem("max_channels", f"got {max_channels}, expected at least 1"))
     if problems:
         raise InputError(problems)
-
-
-def _label(text: str) -> str:
-    """A name that every runtime accepts."""
-    return re.sub(r"[^A-Za-z0-9_.+-]", "-", text)[:63]
 
 
 def _content(program: Program) -> bytes:

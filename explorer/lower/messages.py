@@ -12,16 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from explorer.core.collective import Collective
-from explorer.core.rank_graph import RankGraph
-from explorer.core.schedule import Schedule
 from explorer.errors import InputError, Problem
 from explorer.lower.memory import Memory
-from explorer.lower.sends import Sends, copied, cut, grouped
+from explorer.lower.sends import SAME_TIME, Sends
 
 IntArray = npt.NDArray[np.int64]
-
-SAME_TIME = 1e-6
-"""Instants closer than this part of the shortest message are one: planners add up floats."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,9 +29,13 @@ class Messages:
         What they implement, on split chunks where there are several instances.
     instances
         Copies of the schedule, each on its share of every rank's block.
-    src, dst, instance, start, release, end
-        int64 ``[M]``: ends of the message, its instance, and the ticks at which it starts, at which
-        the sender is free again, and at which its chunks have arrived.
+    src, dst, instance
+        int64 ``[M]``: ends of the message and its instance.
+    hold
+        int64 ``[M]``: as in :class:`explorer.lower.sends.Sends`.
+    start, release, end
+        int64 ``[M]``: ticks at which the message starts, at which the sender is free again, and at
+        which its chunks have arrived.
     reduce
         bool ``[M]``: the receiver adds the chunks to what it has.
     first
@@ -66,6 +65,7 @@ class Messages:
     src: IntArray
     dst: IntArray
     instance: IntArray
+    hold: IntArray
     start: IntArray
     release: IntArray
     end: IntArray
@@ -123,42 +123,25 @@ def split_collective(collective: Collective, instances: int) -> Collective:
     )
 
 
-def planned_messages(
-    schedule: Schedule,
-    memory: Memory,
-    *,
-    instances: int = 1,
-    largest: int | None = None,
-    graph: RankGraph | None = None,
-) -> Messages:
-    """Bring a schedule into the form lowering works on.
-
-    Chunks that arrive where they already are, in collectives that do not reduce, are left out:
-    they change nothing at their receiver.
+def planned_messages(table: Sends, memory: Memory, instances: int = 1) -> Messages:
+    """Add times as numbers and addresses to the messages of a plan.
 
     Parameters
     ----------
-    schedule
-        Valid, with at least one send.
+    table
+        Messages in planned order, already copied ``instances`` times.
     memory
-        Of the collective that :func:`split_collective` makes of the schedule's.
+        Of the collective on chunks that are split as often.
     instances
-        Copies of the schedule; copy p moves the p-th part of every rank's block of chunks.
-    largest
-        Chunks that one message may have; larger ones are cut into parts that follow one another.
-    graph
-        Edges the schedule was planned on, for the alpha that ``pipelined`` adds after a send.
+        Copies of the plan.
 
     Raises
     ------
     InputError
-        If a chunk is sent before it is there, does not come where it must, or a message is not
-        one; the first ten problems.
+        If a chunk is sent before it is there or does not come where it must; the first ten
+        problems.
     """
-    table = grouped(schedule, memory, graph)
-    table = cut(table, largest)
-    table = copied(table, instances, schedule.collective.chunks_per_rank)
-    start, release, end, ticks = _ticks(table)
+    (start, release, end), ticks = _ticks(table)
     pairs = _Pairs(memory, table)
     source, target = pairs.source, pairs.target
     begin, arrive = start[table.message], end[table.message]
@@ -181,6 +164,7 @@ def planned_messages(
         src=table.src,
         dst=table.dst,
         instance=table.instance,
+        hold=table.hold,
         start=start,
         release=release,
         end=end,
@@ -219,16 +203,14 @@ class _Pairs:
         return at, self.keys[at] == wanted
 
 
-def _ticks(table: Sends) -> tuple[IntArray, IntArray, IntArray, int]:
-    """Number the instants of the plan."""
+def _ticks(table: Sends) -> tuple[IntArray, int]:
+    """Number the instants of the plan: of start, release and end, int64 ``[3, M]``."""
     shortest = float((table.end_us - table.start_us).min())
-    times = np.concatenate((table.start_us, table.release_us, table.end_us))
+    times = np.stack((table.start_us, table.release_us, table.end_us))
     instants, inverse = np.unique(times, return_inverse=True)
     new = np.append(True, np.diff(instants) > SAME_TIME * shortest)
     number = np.cumsum(new) - 1
-    count = len(table.src)
-    tick = number[inverse]
-    return tick[:count], tick[count : 2 * count], tick[2 * count :], int(number[-1]) + 1
+    return number[inverse].reshape(times.shape), int(number[-1]) + 1
 
 
 def _own_copies(
@@ -296,3 +278,25 @@ def _check(
     ]
     if problems:
         raise InputError(problems[:10])
+
+
+def drained(messages: Messages, slots: int) -> IntArray:
+    """Tick by which each send is over whatever the chunk size: int64 ``[M]``.
+
+    A transfer of k chunks is up to k messages, of which all but the last ``slots`` must have been
+    received before its send is over. Under ``pipelined`` that can be later than ``release``, which
+    counts on free slots.
+    """
+    pair = (messages.src * messages.collective.ranks + messages.dst) * messages.instances
+    pair = pair + messages.instance
+    order = np.argsort(pair, kind="stable")
+    # chunks sent so far over all connections, one after the other
+    sent = np.cumsum(messages.sizes[order])
+    first = np.append(True, np.diff(pair[order]) != 0)
+    before = np.maximum.accumulate(np.where(first, sent - messages.sizes[order], 0))
+    must_be_out = sent - slots
+    until = messages.release.copy()
+    waits = must_be_out > before
+    last = np.searchsorted(sent, must_be_out[waits])
+    until[order[waits]] = np.maximum(until[order[waits]], messages.end[order[last]])
+    return until

@@ -12,10 +12,12 @@ from explorer.core.costs import CostModel
 from explorer.core.rank_graph import RankGraph
 from explorer.core.schedule import Schedule
 from explorer.errors import InputError, Problem
-from explorer.lower.memory import Memory
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
+
+SAME_TIME = 1e-6
+"""Instants closer than this part of the shortest message are one: planners add up floats."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,6 +30,9 @@ class Sends:
         int64 ``[M]``.
     reduce
         bool ``[M]``.
+    hold
+        int64 ``[M]``: event of the sender's rank until which the plan holds a message, 2m for the
+        end of sending message m and 2m+1 for its arrival; -1 where the plan only gives times.
     start_us, release_us, end_us
         float64 ``[M]``: when a message starts, its sender is free again, its chunks have arrived.
     message
@@ -40,6 +45,7 @@ class Sends:
     dst: IntArray
     instance: IntArray
     reduce: npt.NDArray[np.bool_]
+    hold: IntArray
     start_us: FloatArray
     release_us: FloatArray
     end_us: FloatArray
@@ -47,63 +53,81 @@ class Sends:
     chunk: IntArray
 
 
-def grouped(schedule: Schedule, memory: Memory, graph: RankGraph | None) -> Sends:
-    """Sends by message, in planned order, without those that bring nothing new."""
-    c = schedule.collective
+def grouped(schedule: Schedule, graph: RankGraph | None = None) -> Sends:
+    """Sends by message, in planned order.
+
+    Chunks that arrive where they already are, in collectives that do not reduce, are left out:
+    they change nothing at their receiver.
+
+    Parameters
+    ----------
+    schedule
+        Valid, with at least one send.
+    graph
+        Edges the schedule was planned on, for the alpha that ``pipelined`` adds after a send.
+
+    Raises
+    ------
+    InputError
+        If a send is out of range or a message is not one, or nothing is left; the first ten
+        problems.
+    """
     order = np.lexsort(
         (schedule.chunk, schedule.group, schedule.dst, schedule.src, schedule.start_us)
     )
-    src, dst = schedule.src[order].astype(np.int64), schedule.dst[order].astype(np.int64)
-    chunk, group = schedule.chunk[order].astype(np.int64), schedule.group[order]
-    reduce, start = schedule.reduce[order], schedule.start_us[order]
-    end = schedule.end_us[order]
-    problems = _out_of_range(c, src, dst, chunk, start, end)
+    problems = _out_of_range(schedule, order)
     if problems:
         raise InputError(problems)
-    keep = np.ones(len(src), dtype=np.bool_)
-    if not c.reduces:
-        keys = dst * c.chunk_count + chunk
-        arrival = np.lexsort((np.arange(len(src)), end, keys))
-        keep[arrival[1:][np.diff(keys[arrival]) == 0]] = False
-        # the table of `memory` is of split chunks; part 0 of a chunk stands for all its parts
-        part = chunk // c.chunks_per_rank * memory.collective.chunks_per_rank
-        part = part + chunk % c.chunks_per_rank
-        keep &= memory.input_cell(dst, part) < 0
-        if not keep.any():
-            raise InputError(Problem("schedule", "no send brings a chunk where it is not yet"))
-    src, dst, chunk, group = src[keep], dst[keep], chunk[keep], group[keep]
-    reduce, start, end = reduce[keep], start[keep], end[keep]
-    _, head, inverse = np.unique(group, return_index=True, return_inverse=True)
-    rank_of = np.argsort(np.argsort(head))
-    message = rank_of[inverse].astype(np.int64)
+    order = order[_news(schedule, order)]
+    if not len(order):
+        raise InputError(Problem("schedule", "no send brings a chunk where it is not yet"))
+    _, head, inverse = np.unique(schedule.group[order], return_index=True, return_inverse=True)
+    message = np.argsort(np.argsort(head))[inverse].astype(np.int64)
     head = np.sort(head)
-    uneven = np.zeros(len(src), dtype=np.bool_)
-    for column in (src, dst, reduce, start, end):
-        uneven |= column != column[head][message]
-    if uneven.any():
-        bad = int(np.flatnonzero(uneven)[0])
-        raise InputError(
-            Problem(
-                f"schedule.group[{group[bad]}]",
-                "its sends differ in src, dst, start, end or reduce, expected one message",
-            )
-        )
-    by_message = np.argsort(message, kind="stable")
-    src, dst, reduce, start, end = src[head], dst[head], reduce[head], start[head], end[head]
+    for column in (schedule.src, schedule.dst, schedule.reduce, schedule.start_us, schedule.end_us):
+        uneven = np.flatnonzero(column[order] != column[order][head][message])
+        if len(uneven):
+            group = schedule.group[order[uneven[0]]]
+            text = "its sends differ in src, dst, start, end or reduce, expected one message"
+            raise InputError(Problem(f"schedule.group[{group}]", text))
+    first = order[head]
+    src, dst = schedule.src[first].astype(np.int64), schedule.dst[first].astype(np.int64)
+    start, end = schedule.start_us[first], schedule.end_us[first]
     release = end
     if graph is not None and schedule.cost_model is CostModel.PIPELINED:
-        release = end - graph.alpha_us[edges_of(graph, src, dst)]
+        release = np.maximum(end - graph.alpha_us[edges_of(graph, src, dst)], start)
+    by_message = np.argsort(message, kind="stable")
     return Sends(
-        src,
-        dst,
-        np.zeros(len(src), dtype=np.int64),
-        reduce,
-        start,
-        np.maximum(release, start),
-        end,
-        message[by_message],
-        chunk[by_message],
+        src=src,
+        dst=dst,
+        instance=np.zeros(len(src), dtype=np.int64),
+        reduce=schedule.reduce[first],
+        hold=np.full(len(src), -1, dtype=np.int64),
+        start_us=start,
+        release_us=release,
+        end_us=end,
+        message=message[by_message],
+        chunk=schedule.chunk[order][by_message].astype(np.int64),
     )
+
+
+def _news(schedule: Schedule, order: IntArray) -> npt.NDArray[np.bool_]:
+    """Whether each send brings its receiver something it does not have."""
+    c = schedule.collective
+    keep = np.ones(len(order), dtype=np.bool_)
+    if c.reduces:
+        return keep
+    keys = schedule.dst[order].astype(np.int64) * c.chunk_count + schedule.chunk[order]
+    arrival = np.lexsort((np.arange(len(order)), schedule.end_us[order], keys))
+    keep[arrival[1:][np.diff(keys[arrival]) == 0]] = False
+    home = np.concatenate([r * c.chunk_count + _own(c, r) for r in range(c.ranks)])
+    return keep & ~np.isin(keys, home)
+
+
+def _own(collective: Collective, rank: int) -> IntArray:
+    """Chunks that a rank has at the start, for collectives that do not reduce."""
+    given = not collective.rooted or rank == collective.root
+    return collective.input_chunks(rank).astype(np.int64)[: None if given else 0]
 
 
 def edges_of(graph: RankGraph, src: IntArray, dst: IntArray) -> IntArray:
@@ -154,6 +178,7 @@ def cut(table: Sends, largest: int | None) -> Sends:
         table.dst[whole],
         table.instance[whole],
         table.reduce[whole],
+        table.hold[whole],
         start,
         release,
         end,
@@ -161,19 +186,21 @@ def cut(table: Sends, largest: int | None) -> Sends:
         table.chunk,
     )
     order = np.argsort(start, kind="stable")
-    return _renumbered(cut, order)
+    return renumbered(cut, order)
 
 
-def _renumbered(table: Sends, order: IntArray) -> Sends:
+def renumbered(table: Sends, order: IntArray) -> Sends:
+    """Messages in another order."""
     position = np.empty(len(order), dtype=np.int64)
     position[order] = np.arange(len(order))
-    message = position[table.message]
+    message, hold = position[table.message], table.hold[order]
     columns = np.argsort(message, kind="stable")
     return Sends(
         table.src[order],
         table.dst[order],
         table.instance[order],
         table.reduce[order],
+        np.where(hold < 0, -1, 2 * position[hold // 2] + hold % 2),
         table.start_us[order],
         table.release_us[order],
         table.end_us[order],
@@ -195,12 +222,14 @@ def copied(table: Sends, instances: int, chunks_per_rank: int) -> Sends:
     wide = block * (chunks_per_rank * instances) + k
     chunk = wide[:, None] + copies * chunks_per_rank
     message = table.message[:, None] * instances + copies
+    hold, part = spread(table.hold), np.tile(copies, len(table.src))
     order = np.argsort(message.ravel(), kind="stable")
     return Sends(
         spread(table.src),
         spread(table.dst),
-        np.tile(copies, len(table.src)),
+        part,
         spread(table.reduce),
+        np.where(hold < 0, -1, 2 * (hold // 2 * instances + part) + hold % 2),
         spread(table.start_us),
         spread(table.release_us),
         spread(table.end_us),
@@ -209,27 +238,22 @@ def copied(table: Sends, instances: int, chunks_per_rank: int) -> Sends:
     )
 
 
-def _out_of_range(
-    c: Collective,
-    src: IntArray,
-    dst: IntArray,
-    chunk: IntArray,
-    start: FloatArray,
-    end: FloatArray,
-) -> list[Problem]:
+def _out_of_range(schedule: Schedule, order: IntArray) -> list[Problem]:
+    c = schedule.collective
     bad = (
-        (src == dst)
-        | (np.minimum(src, dst) < 0)
-        | (np.maximum(src, dst) >= c.ranks)
-        | (chunk < 0)
-        | (chunk >= c.chunk_count)
-        | ~(end > start)
+        (schedule.src == schedule.dst)
+        | (np.minimum(schedule.src, schedule.dst) < 0)
+        | (np.maximum(schedule.src, schedule.dst) >= c.ranks)
+        | (schedule.chunk < 0)
+        | (schedule.chunk >= c.chunk_count)
+        | ~(schedule.end_us > schedule.start_us)
     )
     return [
         Problem(
             "schedule",
-            f"chunk {chunk[i]} from rank {src[i]} to rank {dst[i]} at {start[i]:g} to {end[i]:g} us"
-            f" is no send of {c.name} on {c.ranks} ranks with {c.chunk_count} chunks",
+            f"chunk {schedule.chunk[i]} from rank {schedule.src[i]} to rank {schedule.dst[i]} at"
+            f" {schedule.start_us[i]:g} to {schedule.end_us[i]:g} us is no send of {c.name} on"
+            f" {c.ranks} ranks with {c.chunk_count} chunks",
         )
-        for i in np.flatnonzero(bad)[:10].tolist()
+        for i in order[bad[order]][:10].tolist()
     ]
