@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from explorer.core.topology import Topology
+from explorer.topologies.nvidia_smi import read_nvidia_smi
+from explorer.topologies.nvidia_smi_matrix import looks_like_nvidia_smi
 from explorer.topologies.source import Source
 from explorer.topologies.taccl_profile import looks_like_taccl
 from explorer.topologies.taccl_topology import read_taccl_topology
@@ -32,6 +34,7 @@ class Reader:
 
 
 READERS = (
+    Reader("nvidia-smi topo -m", looks_like_nvidia_smi, read_nvidia_smi),
     Reader("TACCL topology JSON", looks_like_taccl, read_taccl_topology),
     Reader("topology YAML", looks_like_topology_yaml, read_topology_yaml),
 )
