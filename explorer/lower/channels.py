@@ -97,13 +97,15 @@ def _parts(
     part = np.zeros(steps.count, dtype=np.int64)
     if longest is None:
         return part
-    weight = np.array([step_weight(len(w)) for w in waits], dtype=np.int64)
+    count = np.array([len(w) for w in waits], dtype=np.int64)
+    weight = np.array([step_weight(n) for n in count.tolist()], dtype=np.int64)
     local = steps.side == Side.LOCAL
-    cut = _message_parts(messages, steps, lanes, weight, longest, max_channels)
+    cut = _message_parts(messages, steps, lanes, weight, count > 0, longest, max_channels)
     part[~local] = cut[steps.message[~local]]
     for mine in _by(lanes.lane, np.flatnonzero(local)):
         if weight[mine].sum() > longest:
-            part[mine] = _cut(weight[mine, None].tolist(), longest, None)
+            seams = (count[mine, None] > 0).tolist()
+            part[mine] = _cut(weight[mine, None].tolist(), seams, longest, None)
     return part
 
 
@@ -112,14 +114,19 @@ def _message_parts(
     steps: Steps,
     lanes: Lanes,
     weight: IntArray,
+    waits: npt.NDArray[np.bool_],
     longest: int,
     max_channels: int,
 ) -> IntArray:
     """Part of their connection's lanes that messages are in, the same at both ends."""
     sides = np.zeros((messages.count, 2), dtype=np.int64)
+    # whether the first step of a message at a side waits already, so that one more wait is a nop
+    seams = np.zeros((messages.count, 2), dtype=np.bool_)
     for side in (Side.SENDER, Side.RECEIVER):
-        mine = steps.side == side
+        mine = np.flatnonzero(steps.side == side)
         np.add.at(sides[:, side], steps.message[mine], weight[mine])
+        of_message, first = np.unique(steps.message[mine], return_index=True)
+        seams[of_message, side] = waits[mine[first]]
     pair = lanes.src * messages.collective.ranks + lanes.dst
     _, which, shared = np.unique(pair, return_inverse=True, return_counts=True)
     allowed = np.where(lanes.whole, 1, np.maximum(max_channels // shared[which], 1))
@@ -128,7 +135,12 @@ def _message_parts(
         weights = sides[on_connection]
         if weights.sum(axis=0).max() > longest:
             connection = int(lanes.connection[on_connection[0]])
-            part[on_connection] = _cut(weights.tolist(), longest, int(allowed[connection]))
+            part[on_connection] = _cut(
+                weights.tolist(),
+                seams[on_connection].tolist(),
+                longest,
+                int(allowed[connection]),
+            )
     return part
 
 
@@ -138,16 +150,20 @@ def _by(key: IntArray, items: IntArray) -> list[IntArray]:
     return np.split(order, np.flatnonzero(np.diff(key[order])) + 1) if len(order) else []
 
 
-def _cut(weights: list[list[int]], longest: int, allowed: int | None) -> list[int]:
-    """Cut a list of messages so that every part weighs at most ``longest`` on each side."""
+def _cut(
+    weights: list[list[int]], seams: list[list[bool]], longest: int, allowed: int | None
+) -> list[int]:
+    """Cut a list of messages so that every part weighs at most ``longest`` on each side.
+
+    The first step of a part also waits for the part before: one more where it waits already.
+    """
     parts, part = [], 0
     totals = [0] * len(weights[0])
-    for some in weights:
+    for some, seam in zip(weights, seams, strict=True):
         grown = [t + w for t, w in zip(totals, some, strict=True)]
         if max(totals) and max(grown) > longest and (allowed is None or part + 1 < allowed):
             part += 1
-            # one more for the dependency on the part before
-            grown = [w + 1 for w in some]
+            grown = [w + more for w, more in zip(some, seam, strict=True)]
         totals = grown
         parts.append(part)
     return parts
