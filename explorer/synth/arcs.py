@@ -18,6 +18,9 @@ LongArray = npt.NDArray[np.int64]
 STRETCHES = (INFINITE, 2.0, 1.5, 1.2, 1.05, 1.0)
 """How much longer than the shortest a path may be; the first that keeps the model small is used."""
 
+MAX_PAIRS = 20_000_000
+"""Pairs of chunk and edge above which none are looked at: no model would be small enough."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arcs:
@@ -60,6 +63,9 @@ def candidate_arcs(
     include
         Edges and chunks of a known schedule that must not be missing; invariant under the group.
     """
+    if instance.chunks * instance.graph.edges > MAX_PAIRS:
+        none = np.zeros(0, dtype=np.int32)
+        return Arcs(none, none, np.zeros(0, np.int64), most + 1, whole=False)
     via = _via(instance)
     for stretch in STRETCHES:
         arcs = _arcs(instance, via, stretch, horizon_us, include)

@@ -102,8 +102,9 @@ class Instance:
         """Least time from each chunk's source to every rank, by its exits, float64 ``[C, R]``."""
         rows: dict[tuple[int, bytes], FloatArray] = {}
         result = np.empty((self.chunks, self.graph.ranks))
+        free = self.exits.strides == (0, 0)
         for chunk, source in enumerate(self.source.tolist()):
-            key = (source, self.exits[chunk].tobytes())
+            key = (source, b"" if free else self.exits[chunk].tobytes())
             if key not in rows:
                 rows[key] = distances_from(self.graph, self.arrive_us, source, self.exits[chunk])
             result[chunk] = rows[key]
@@ -121,8 +122,17 @@ def spreading_instance(
     sizing: Sizing,
     cost_model: CostModel,
     sketch: Sketch | None,
+    *,
+    check: bool = True,
 ) -> Instance:
     """State a spreading problem.
+
+    A reducing collective is stated by where its sums end: those ranks count as sources.
+
+    Parameters
+    ----------
+    check
+        Whether chunks must be able to reach the ranks that need them.
 
     Raises
     ------
@@ -155,7 +165,8 @@ def spreading_instance(
         symmetry_group(sketch, graph, collective),
         sketch,
     )
-    _check_reachable(instance)
+    if check:
+        _check_reachable(instance)
     return instance
 
 
@@ -171,10 +182,10 @@ def needing_nodes(instance: Instance) -> BoolArray:
 
 def _exits(graph: RankGraph, source: IntArray, sketch: Sketch | None) -> BoolArray:
     """Where each chunk may cross between nodes: out of its own node by its relay, beyond freely."""
-    exits = np.ones((len(source), graph.edges), dtype=np.bool_)
     inter = graph.inter_node
     if sketch is None or sketch.relay_of is None or not inter.any():
-        return exits
+        return np.broadcast_to(np.True_, (len(source), graph.edges))
+    exits = np.ones((len(source), graph.edges), dtype=np.bool_)
     per_node = len(sketch.relay_of)
     relay = np.asarray(sketch.relay_of, dtype=np.int32)
     node = graph.node_of[source]

@@ -1,18 +1,7 @@
-"""Linear models: blocks of variables and rows as arrays, handed to HiGHS in one call.
-
-``threads=1`` always: results must not depend on the machine. A solve runs in a thread of its own,
-and the caller's thread is the watchdog: at the time limit, or on Ctrl-C, it asks HiGHS to stop and
-keeps the best solution that a callback has saved; it does not rely on the solver's own clock.
-"""
+"""Linear models: blocks of variables and rows as arrays, handed to HiGHS in one call."""
 
 from __future__ import annotations
 
-import os
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,26 +9,15 @@ import highspy
 import numpy as np
 import numpy.typing as npt
 
-from explorer.synth.result import Limits, Stage, relative_gap
+from explorer.synth.result import Limits
+from explorer.synth.solver_run import INFINITY, Solution, silent_highs, watched_run
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
 LongArray = npt.NDArray[np.int64]
 
-INFINITY = float(highspy.kHighsInf)
-
-GUARD_S = 120.0
-"""Wall-clock guard of a solve without a time limit. HiGHS stops at its node limit long before,
-unless a single node takes for ever (HiGHS #2226)."""
-
-GRACE_S = 5.0
-"""How long a solver that was asked to stop may take; presolve cannot be interrupted (#1905)."""
-
 MIN_CHECKS = 8
 """A solve may always look at its limits this often; it does so about once per cut round or node."""
-
-_banner_lock = threading.Lock()
-_banner_shown = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,42 +39,6 @@ class Block:
     def index(self) -> LongArray:
         """Indices of its variables, int64 of ``shape``."""
         return self.first + np.arange(int(np.prod(self.shape))).reshape(self.shape)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Solution:
-    """What a solve gave.
-
-    Parameters
-    ----------
-    status
-        As in :class:`explorer.synth.result.Stage`.
-    values
-        float64 ``[variables]``; None without a solution.
-    objective, bound
-        Of the model; None where there is none.
-    nodes, seconds
-        Branch-and-bound nodes and wall-clock time.
-    """
-
-    status: str
-    values: FloatArray | None
-    objective: float | None
-    bound: float | None
-    nodes: int
-    seconds: float
-
-    def stage(self, name: str) -> Stage:
-        """Record it."""
-        return Stage(
-            name,
-            self.status,
-            self.objective,
-            self.bound,
-            relative_gap(self.objective, self.bound),
-            self.nodes,
-            self.seconds,
-        )
 
 
 @dataclass(slots=True)
@@ -208,25 +150,26 @@ class LinearModel:
         limits: Limits,
         *,
         start: FloatArray | None = None,
-        on_improvement: Callable[[float], None] | None = None,
+        presolve: bool = True,
     ) -> Solution:
-        """Hand the model to HiGHS.
+        """Hand the model to HiGHS; one thread always, so that results do not depend on the machine.
 
         Parameters
         ----------
         limits
-            Time (None: a guard of :data:`GUARD_S`), nodes, work, gap.
+            Time (None: a generous guard), nodes, work, gap.
         start
             float64 ``[columns]``: feasible values; ignored where they break a row.
-        on_improvement
-            Called with the objective of each improving solution.
+        presolve
+            Off only to confirm that there is no solution (HiGHS #3296).
         """
-        solver = _silent_highs()
+        solver = silent_highs()
         for option, value in (
             ("threads", 1),
             ("random_seed", 0),
             ("mip_rel_gap", limits.gap),
             ("mip_max_nodes", limits.node_limit),
+            ("presolve", "on" if presolve else "off"),
         ):
             solver.setOptionValue(option, value)
         self._pass_to(solver)
@@ -238,7 +181,7 @@ class LinearModel:
             best.append((float(_joined(self._cost) @ start), start))
         nonzeros = sum(len(values) for values in self._value)
         checks = max(MIN_CHECKS, limits.work_limit // max(nonzeros, 1))
-        return _watched_run(solver, limits, checks, best, on_improvement, mixed=self.binaries > 0)
+        return watched_run(solver, limits, checks, best, mixed=self.binaries > 0)
 
     def _entries(self) -> tuple[LongArray, LongArray, FloatArray]:
         return (
@@ -275,145 +218,3 @@ class LinearModel:
 
 def _joined(blocks: list[FloatArray]) -> FloatArray:
     return np.concatenate(blocks) if blocks else np.zeros(0)
-
-
-def _silent_highs() -> Any:
-    """Make a solver that writes nothing; the first one of a process prints a banner from C++."""
-    global _banner_shown  # noqa: PLW0603
-    with _banner_lock:
-        if _banner_shown:
-            solver = highspy.Highs()
-        else:
-            with _stdout_discarded():
-                solver = highspy.Highs()
-            _banner_shown = True
-    solver.setOptionValue("output_flag", False)
-    return solver
-
-
-@contextmanager
-def _stdout_discarded() -> Iterator[None]:
-    sys.stdout.flush()
-    try:
-        kept = os.dup(1)
-    except OSError:
-        # No standard output at all: nothing to keep clean.
-        yield
-        return
-    with open(os.devnull, "wb") as sink:  # noqa: PTH123
-        os.dup2(sink.fileno(), 1)
-        try:
-            yield
-        finally:
-            os.dup2(kept, 1)
-            os.close(kept)
-
-
-def _watched_run(
-    solver: Any,
-    limits: Limits,
-    checks: int,
-    best: list[tuple[float, FloatArray]],
-    on_improvement: Callable[[float], None] | None,
-    *,
-    mixed: bool,
-) -> Solution:
-    """Run HiGHS in a thread, stop it at the limit or on Ctrl-C, and collect what it has."""
-    stop = threading.Event()
-    done = threading.Event()
-    seen = {"bound": -INFINITY, "nodes": 0, "checks": 0}
-
-    def improved(event: Any) -> None:
-        value = float(event.data_out.objective_function_value)
-        best.append((value, np.array(event.data_out.mip_solution, dtype=np.float64)))
-        if on_improvement is not None:
-            on_improvement(value)
-
-    def interrupt(event: Any) -> None:
-        seen["bound"] = float(event.data_out.mip_dual_bound)
-        seen["nodes"] = int(event.data_out.mip_node_count)
-        seen["checks"] += 1
-        if stop.is_set() or seen["checks"] > checks:
-            event.interrupt()
-
-    def simplex_interrupt(event: Any) -> None:
-        if stop.is_set():
-            event.interrupt()
-
-    solver.cbMipImprovingSolution.subscribe(improved)
-    solver.cbMipInterrupt.subscribe(interrupt)
-    solver.cbSimplexInterrupt.subscribe(simplex_interrupt)
-
-    def work() -> None:
-        try:
-            solver.run()
-        finally:
-            done.set()
-
-    began = time.perf_counter()
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    reason = _await(done, stop, limits.time_limit_s)
-    seconds = time.perf_counter() - began
-    if not done.is_set():
-        # It cannot be interrupted now; the thread ends by itself, its result is not used.
-        return _from_incumbent(reason, best, seen, seconds)
-    return _collected(solver, reason, best, seconds, mixed=mixed)
-
-
-def _await(done: threading.Event, stop: threading.Event, time_limit_s: float | None) -> str:
-    """Wait for the solver; returns why it was asked to stop, or an empty text."""
-    limit = GUARD_S if time_limit_s is None else max(time_limit_s, 0.01)
-    reason = ""
-    try:
-        if not done.wait(limit):
-            reason = "time limit"
-    except KeyboardInterrupt:
-        reason = "interrupted"
-    if reason:
-        stop.set()
-        done.wait(GRACE_S)
-    return reason
-
-
-def _from_incumbent(
-    reason: str, best: list[tuple[float, FloatArray]], seen: dict[str, float], seconds: float
-) -> Solution:
-    objective, values = min(best, key=lambda pair: pair[0]) if best else (None, None)
-    bound = seen["bound"] if seen["bound"] > -INFINITY else None
-    return Solution(reason, values, objective, bound, int(seen["nodes"]), seconds)
-
-
-def _collected(
-    solver: Any,
-    reason: str,
-    best: list[tuple[float, FloatArray]],
-    seconds: float,
-    *,
-    mixed: bool,
-) -> Solution:
-    info = solver.getInfo()
-    status = solver.getModelStatus()
-    kind = highspy.HighsModelStatus
-    nodes = max(0, int(info.mip_node_count))
-    feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-    values = np.array(solver.getSolution().col_value, dtype=np.float64) if feasible else None
-    objective = float(info.objective_function_value) if feasible else None
-    if values is None and best:
-        objective, values = min(best, key=lambda pair: pair[0])
-    bound: float | None = float(info.mip_dual_bound) if mixed else objective
-    if bound is not None and not np.isfinite(bound):
-        bound = None
-    if status == kind.kOptimal:
-        text = "optimal"
-    elif status in (kind.kInfeasible, kind.kUnboundedOrInfeasible) and values is None:
-        text = "infeasible"
-    elif reason:
-        text = reason
-    elif status == kind.kSolveError:
-        text = "solver error"
-    elif values is not None:
-        text = "feasible"
-    else:
-        text = "no solution"
-    return Solution(text, values, objective, bound, nodes, seconds)

@@ -1,12 +1,14 @@
 """List scheduling: at every event, start what is ready on what is free, best first.
 
-One kernel serves two uses. Given routes it orders their sends; given more edges than needed it
-also routes, as TACOS does [1]_: a chunk goes to whichever rank still lacks it. A message starts
-at an event only, holds all resources of its edge together, and where messages cost latency
-several waiting chunks may share one. Under a symmetry all images of a message start together.
+One kernel serves three uses. Given routes it orders their sends; given more edges than needed it
+also routes, as TACOS does [1]_: a chunk goes to whichever rank still lacks it; given trees that
+collect, a rank sends its sum on when all parts have come. A message starts at an event only, holds
+all resources of its edge together, and where messages cost latency several waiting chunks may
+share one. Under a symmetry all images of a message start together.
 
 Times are integers (ticks), so that events meant to coincide do; exact times are computed from the
-order afterwards (:mod:`explorer.synth.timing`).
+order afterwards (:mod:`explorer.synth.timing`). All compiled functions are in this file: numba
+notices a change only in the file of the function that it keeps on disk.
 
 References
 ----------
@@ -17,9 +19,7 @@ References
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from explorer.synth.event_heap import pop, push
 from explorer.synth.kernel_types import (
     DIRTY,
     HEAP,
@@ -30,25 +30,97 @@ from explorer.synth.kernel_types import (
     ROUND,
     SCANNED,
     SENDS,
+    FloatArray,
     Images,
     IntArray,
     LongArray,
     Machine,
     Options,
     Plan,
+    Sent,
     State,
     Weights,
+    inner,
+    kernel,
 )
-
-Sent = tuple[IntArray, LongArray, LongArray, LongArray, IntArray]
-"""Edge, start, end, first chunk of each message, and the chunks."""
 
 SLACK = np.int64(64)
 """Ticks within which events count as simultaneous: costs are rounded to ticks, so sums that meet
 exactly may miss one another by a few."""
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@inner
+def _push(time: LongArray, item: LongArray, count: int, t: int, x: int) -> int:
+    """Insert into a binary heap of (time, item) kept in two arrays; returns its new size."""
+    i = count
+    while i > 0:
+        parent = (i - 1) >> 1
+        if time[parent] < t or (time[parent] == t and item[parent] <= x):
+            break
+        time[i] = time[parent]
+        item[i] = item[parent]
+        i = parent
+    time[i] = t
+    item[i] = x
+    return count + 1
+
+
+@inner
+def _pop(time: LongArray, item: LongArray, count: int) -> int:
+    """Remove the root of the heap, whose values were read before; returns its new size."""
+    count -= 1
+    t = time[count]
+    x = item[count]
+    i = 0
+    while True:
+        child = 2 * i + 1
+        if child >= count:
+            break
+        right = child + 1
+        if right < count and (
+            time[right] < time[child] or (time[right] == time[child] and item[right] < item[child])
+        ):
+            child = right
+        if t < time[child] or (t == time[child] and x <= item[child]):
+            break
+        time[i] = time[child]
+        item[i] = item[child]
+        i = child
+    time[i] = t
+    item[i] = x
+    return count
+
+
+@inner
+def _after(score: FloatArray, item: IntArray, a: int, b: int) -> bool:
+    """Whether entry a belongs behind entry b: highest score first, ties by item."""
+    return bool(score[a] < score[b] or (score[a] == score[b] and item[a] > item[b]))
+
+
+@inner
+def _sort(score: FloatArray, item: IntArray, count: int) -> None:
+    """Heap sort; numpy's sorts take seconds to compile."""
+    for end in range(count, 1, -1):
+        first = count // 2 - 1 if end == count else 0
+        for root in range(first, -1, -1):
+            i = root
+            while True:
+                child = 2 * i + 1
+                if child >= end:
+                    break
+                right = child + 1
+                if right < end and _after(score, item, right, child):
+                    child = right
+                if not _after(score, item, child, i):
+                    break
+                score[i], score[child] = score[child], score[i]
+                item[i], item[child] = item[child], item[i]
+                i = child
+        score[0], score[end - 1] = score[end - 1], score[0]
+        item[0], item[end - 1] = item[end - 1], item[0]
+
+
+@inner
 def _noise(a: int, b: int, seed: int) -> float:
     """Hash two numbers and a seed to [0, 1) (splitmix64)."""
     x = (
@@ -62,7 +134,7 @@ def _noise(a: int, b: int, seed: int) -> float:
     return float(x >> np.uint64(11)) / 9007199254740992.0
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@inner
 def _is_free(machine: Machine, state: State, edge: int, t: int) -> bool:
     for j in range(machine.res_first[edge], machine.res_first[edge + 1]):
         if state.free_at[machine.res[j]] > t:
@@ -70,7 +142,7 @@ def _is_free(machine: Machine, state: State, edge: int, t: int) -> bool:
     return True
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@inner
 def _comes_sooner(
     machine: Machine, plan: Plan, state: State, edge: int, chunk: int, t: int
 ) -> bool:
@@ -92,19 +164,14 @@ def _comes_sooner(
     return False
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@inner
 def _gather(
-    machine: Machine,
-    plan: Plan,
-    state: State,
-    weights: Weights,
-    options: Options,
-    edge: int,
+    machine: Machine, plan: Plan, state: State, weights: Weights, options: Options, edge: int,
     t: int,
-) -> int:
+) -> int:  # fmt: skip
     """Collect the chunks that could cross an edge now, with scores; returns how many.
 
-    Chunks that its receiver has or is getting are dropped from the plan for good.
+    Chunks that need not cross it any more are dropped from the plan for good.
     """
     u = machine.src[edge]
     v = machine.dst[edge]
@@ -116,13 +183,13 @@ def _gather(
     found = 0
     for i in range(first, state.last[edge]):
         c = plan.chunk[i]
-        if plan.arrival[v, c] < NEVER:
+        if (plan.waiting[u, c] < 0) if options.sums else (plan.arrival[v, c] < NEVER):
             continue
         tail = plan.tail[i]
         plan.chunk[kept] = c
         plan.tail[kept] = tail
         kept += 1
-        if plan.arrival[u, c] > t:
+        if plan.arrival[u, c] > t or plan.waiting[u, c] > 0:
             continue
         if inter and state.entries[node, c] >= options.max_entries:
             continue
@@ -144,7 +211,23 @@ def _gather(
     return found
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@inner
+def _best_first(state: State, found: int, take: int) -> None:
+    """Move the best ``take`` of the useful plan entries to the front."""
+    for i in range(take):
+        best = i
+        for j in range(i + 1, found):
+            if state.scores[j] > state.scores[best]:
+                best = j
+        score, entry = state.scores[best], state.useful[best]
+        for j in range(best, i, -1):
+            state.scores[j] = state.scores[j - 1]
+            state.useful[j] = state.useful[j - 1]
+        state.scores[i] = score
+        state.useful[i] = entry
+
+
+@inner
 def _how_many(
     machine: Machine, plan: Plan, state: State, options: Options, edge: int, found: int
 ) -> int:
@@ -167,149 +250,108 @@ def _how_many(
     return max(1, min(take, options.take_cap, found))
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@inner
+def _too_few(machine: Machine, plan: Plan, options: Options, edge: int, found: int) -> bool:
+    """Whether a message between nodes should wait for more chunks."""
+    u = machine.src[edge]
+    return bool(
+        machine.inter[edge]
+        and machine.alpha[edge] > 0
+        and found < min(options.wait_for, plan.leaving[u])
+    )
+
+
+@inner
 def _edge_score(
-    machine: Machine,
-    plan: Plan,
-    state: State,
-    weights: Weights,
-    options: Options,
-    edge: int,
+    machine: Machine, plan: Plan, state: State, weights: Weights, options: Options, edge: int,
     found: int,
-) -> float:
+) -> float:  # fmt: skip
     u = machine.src[edge]
     v = machine.dst[edge]
-    score = state.scores[:found].max() + weights.need * plan.need[v]
+    score = state.scores[0]
+    for i in range(1, found):
+        score = max(score, state.scores[i])
+    score += weights.need * plan.need[v] - weights.cost * machine.cost[edge]
     if machine.alpha[edge] > 0:
         cap = options.take_cap if machine.inter[edge] else options.inside_cap
         score += weights.size * min(found, cap)
     if machine.inter[edge]:
         score += weights.inter
     # Ties go to the nearest rank ahead, so that senders alike choose receivers that differ.
-    rotation = (v - u) % len(machine.out_first)
-    return float(score - weights.cost * machine.cost[edge] - 1e-9 * rotation)
+    return float(score - 1e-9 * ((v - u) % (len(machine.out_first) - 1)))
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def _initial_state(machine: Machine, plan: Plan) -> State:
-    n_edges = len(machine.src)
-    n_ranks, n_chunks = plan.arrival.shape
-    n_nodes = int(machine.node_of.max()) + 1
-    state = State(
-        np.zeros(len(machine.using_first) - 1, np.int64),
-        np.zeros((n_nodes, n_chunks), np.int32),
-        np.zeros((n_nodes, n_chunks), np.int32),
-        plan.first[1:].copy(),
-        np.zeros(n_chunks, np.float64),
-        np.zeros(n_chunks, np.int32),
-        np.zeros(2 * n_edges + 4, np.int64),
-        np.zeros(2 * n_edges + 4, np.int64),
-        np.zeros(n_edges, np.int32),
-        np.full(n_edges, -1, np.int64),
-        np.ones(n_ranks, np.bool_),
-        np.zeros(8, np.int64),
-    )
-    for c in range(n_chunks):
-        node = machine.node_of[plan.source[c]]
-        state.copies[node, c] = 1
-        state.entries[node, c] = 1
-    return state
-
-
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def _mark(images: Images, state: State, edges: IntArray) -> None:
+@inner
+def _mark(images: Images, state: State, edges: IntArray, first: int, last: int) -> None:
     """Look at these edges at the next event."""
     counters = state.counters
-    counters[SCANNED] += len(edges)
-    for edge in edges:
-        f = images.edge_rep[edge]
+    counters[SCANNED] += last - first
+    for i in range(first, last):
+        f = images.edge_rep[edges[i]]
         if state.stamp[f] != counters[ROUND]:
             state.stamp[f] = counters[ROUND]
             state.dirty[counters[DIRTY]] = f
             counters[DIRTY] += 1
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def _start(
-    machine: Machine,
-    images: Images,
-    plan: Plan,
-    state: State,
-    options: Options,
-    edge: int,
-    found: int,
-    t: int,
-    limit: int,
-    sent: Sent,
-) -> bool:
-    """Start a message over an edge, with all its images; false when it would pass the limit."""
-    m_edge, m_start, m_end, m_first, m_chunk = sent
+@inner
+def _record(
+    machine: Machine, images: Images, plan: Plan, state: State, sums: bool, edge: int, take: int,
+    t: int, end: int, release: int, sent: Sent,
+) -> None:  # fmt: skip
+    """Put a message over an edge, with all its images, into the state and the output."""
     counters = state.counters
-    take = _how_many(machine, plan, state, options, edge, found)
-    chosen = np.argsort(-state.scores[:found], kind="mergesort")[:take]
-    length = take * machine.unit[edge]
-    end = t + machine.alpha[edge] + length
-    if end >= limit:
-        return False
-    release = t + length if machine.pipelined else end
-    counters[MAKESPAN] = max(counters[MAKESPAN], end)
-    counters[HEAP] = push(
-        state.heap_time, state.heap_item, counters[HEAP], release, np.int64(2 * edge)
-    )
-    if end != release:
-        counters[HEAP] = push(
-            state.heap_time, state.heap_item, counters[HEAP], end, np.int64(2 * edge + 1)
-        )
     for g in range(len(images.edge)):
         f = images.edge[g, edge]
+        u = machine.src[f]
         v = machine.dst[f]
         node = machine.node_of[v]
         message = counters[MESSAGES]
-        m_edge[message] = f
-        m_start[message] = t
-        m_end[message] = end
-        m_first[message] = counters[SENDS]
+        sent.edge[message] = f
+        sent.start[message] = t
+        sent.end[message] = end
+        sent.first[message] = counters[SENDS]
         counters[MESSAGES] += 1
         for i in range(take):
-            c = images.chunk[g, plan.chunk[state.useful[chosen[i]]]]
-            m_chunk[counters[SENDS]] = c
+            c = images.chunk[g, plan.chunk[state.useful[i]]]
+            sent.chunk[counters[SENDS]] = c
             counters[SENDS] += 1
-            plan.arrival[v, c] = end
             state.copies[node, c] += 1
             if machine.inter[f]:
                 state.entries[node, c] += 1
+            if sums:
+                plan.waiting[u, c] = -1
+                plan.waiting[v, c] -= 1
+                plan.arrival[v, c] = max(plan.arrival[v, c], end)
+            else:
+                plan.arrival[v, c] = end
         plan.need[v] -= take
         if machine.inter[f]:
-            plan.leaving[machine.src[f]] -= take
+            plan.leaving[u] -= take
         for j in range(machine.res_first[f], machine.res_first[f + 1]):
             state.free_at[machine.res[j]] = release
-    return True
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@inner
 def _start_ready(
-    machine: Machine,
-    images: Images,
-    plan: Plan,
-    weights: Weights,
-    options: Options,
-    state: State,
-    own_events: bool,
-    t: int,
-    limit: int,
-    sent: Sent,
-) -> bool:
-    """Start what can start at ``t``, best first; false when a message would pass the limit."""
+    machine: Machine, images: Images, plan: Plan, weights: Weights, options: Options, state: State,
+    strict: bool, t: int, limit: int, sent: Sent,
+) -> bool:  # fmt: skip
+    """Start what can start at ``t``, best first; false when a message would pass the limit.
+
+    When not ``strict``, senders neither wait for events of their own nor for fuller messages.
+    """
     counters = state.counters
     total = counters[DIRTY]
-    candidates = np.zeros(total, np.int32)
-    score = np.zeros(total, np.float64)
-    n_candidates = 0
-    edges = np.sort(state.dirty[:total])
+    for k in range(total):
+        state.looking[k] = state.dirty[k]
     counters[DIRTY] = 0
     counters[ROUND] += 1
-    for e in edges:
-        if own_events and not state.own_event[images.rank_rep[machine.src[e]]]:
+    candidates = 0
+    for k in range(total):
+        e = state.looking[k]
+        own = state.own_event[images.rank_rep[machine.src[e]]]
+        if strict and options.own_events and not own:
             continue
         if not _is_free(machine, state, e, t):
             continue
@@ -317,104 +359,93 @@ def _start_ready(
         found = _gather(machine, plan, state, weights, options, e, t)
         if counters[REFUSED] > refused:
             # What it waits for may never come: look again whatever happens next.
-            _mark(images, state, np.array([e]))
+            _mark(images, state, state.looking, k, k + 1)
         if found:
-            candidates[n_candidates] = e
-            score[n_candidates] = _edge_score(machine, plan, state, weights, options, e, found)
-            n_candidates += 1
-    for k in np.argsort(-score[:n_candidates], kind="mergesort"):
-        e = candidates[k]
+            state.candidate[candidates] = e
+            score = _edge_score(machine, plan, state, weights, options, e, found)
+            state.ranking[candidates] = score
+            candidates += 1
+    _sort(state.ranking, state.candidate, candidates)
+    for k in range(candidates):
+        e = state.candidate[k]
         if not _is_free(machine, state, e, t):
             continue
         found = _gather(machine, plan, state, weights, options, e, t)
-        if found and not _start(machine, images, plan, state, options, e, found, t, limit, sent):
+        if found == 0 or (strict and _too_few(machine, plan, options, e, found)):
+            continue
+        take = _how_many(machine, plan, state, options, e, found)
+        _best_first(state, found, take)
+        release = t + take * machine.unit[e]
+        end = release + machine.alpha[e]
+        if end >= limit:
             return False
+        if not machine.pipelined:
+            release = end
+        counters[MAKESPAN] = max(counters[MAKESPAN], end)
+        counters[HEAP] = _push(state.heap_time, state.heap_item, counters[HEAP], release, 2 * e)
+        if end != release:
+            counters[HEAP] = _push(state.heap_time, state.heap_item, counters[HEAP], end, 2 * e + 1)
+        _record(machine, images, plan, state, options.sums, e, take, t, end, release, sent)
     return True
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def _advance(machine: Machine, images: Images, state: State) -> np.int64:
+@inner
+def _advance(machine: Machine, images: Images, state: State) -> int:
     """Go to the next event time: free resources, note ranks with an event of their own."""
     counters = state.counters
-    t: np.int64 = state.heap_time[0]
+    t = state.heap_time[0]
     together = t + SLACK
-    state.own_event[:] = False
+    for rank in range(len(state.own_event)):
+        state.own_event[rank] = False
     while counters[HEAP] > 0 and state.heap_time[0] <= together:
         t = state.heap_time[0]
         e = state.heap_item[0] >> 1
         late = state.heap_item[0] & 1
-        counters[HEAP] = pop(state.heap_time, state.heap_item, counters[HEAP])
+        counters[HEAP] = _pop(state.heap_time, state.heap_item, counters[HEAP])
         u = machine.src[e]
         v = machine.dst[e]
         if late == 0:
             state.own_event[images.rank_rep[u]] = True
-            _mark(images, state, machine.out[machine.out_first[u] : machine.out_first[u + 1]])
+            _mark(images, state, machine.out, machine.out_first[u], machine.out_first[u + 1])
             for j in range(machine.res_first[e], machine.res_first[e + 1]):
                 r = machine.res[j]
                 _mark(
-                    images,
-                    state,
-                    machine.using[machine.using_first[r] : machine.using_first[r + 1]],
+                    images, state, machine.using, machine.using_first[r], machine.using_first[r + 1]
                 )
         if late == 1 or not machine.pipelined or machine.alpha[e] == 0:
             state.own_event[images.rank_rep[v]] = True
-            _mark(images, state, machine.out[machine.out_first[v] : machine.out_first[v + 1]])
-    return t
+            _mark(images, state, machine.out, machine.out_first[v], machine.out_first[v + 1])
+    return int(t)
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@kernel
 def schedule(
-    machine: Machine,
-    images: Images,
-    plan: Plan,
-    weights: Weights,
-    options: Options,
-    limit: int,
-    sent: Sent,
-) -> tuple[np.int64, np.int64, np.int64]:
-    """Schedule until nothing can start any more.
+    machine: Machine, images: Images, plan: Plan, weights: Weights, options: Options,
+    state: State, limit: int, sent: Sent,
+) -> int:  # fmt: skip
+    """Schedule until nothing can start any more; returns the makespan, NEVER when given up.
 
-    Parameters
-    ----------
-    machine, images, plan, weights, options
-        See the classes above. ``plan`` is used up; needed chunks whose arrival is still NEVER
-        afterwards were not delivered.
-    limit
-        Given up as soon as a message would end at or after this tick.
-    sent
-        Output arrays: edge, start, end, first chunk of each message, and the chunks.
-
-    Returns
-    -------
-    tuple
-        Messages, makespan (NEVER when given up), plan entries looked at.
+    ``plan`` and ``state`` are used up (see :mod:`explorer.synth.kernel_types`): the counters tell
+    messages, sends and plan entries looked at; needed chunks whose arrival is still NEVER were not
+    delivered. Given up as soon as a message would end at or after ``limit``.
     """
-    state = _initial_state(machine, plan)
     counters = state.counters
-    everything = np.arange(len(machine.src)).astype(np.int32)
-    _mark(images, state, everything)
-    t = np.int64(0)
-    own_events = options.own_events
+    edges = len(machine.src)
+    _mark(images, state, machine.out, 0, edges)
+    t = 0
+    strict = True
     while True:
-        if not _start_ready(
-            machine, images, plan, weights, options, state, own_events, t, limit, sent
-        ):
-            return counters[MESSAGES], NEVER, counters[SCANNED]
-        own_events = options.own_events
+        before = counters[MESSAGES]
+        if not _start_ready(machine, images, plan, weights, options, state, strict, t, limit, sent):
+            return int(NEVER)
         if counters[HEAP] > 0:
+            strict = True
             t = _advance(machine, images, state)
-        elif own_events:
-            # Ranks that wait for a receiver's port may have had their last event of their own.
-            before = counters[MESSAGES]
-            _mark(images, state, everything)
-            if not _start_ready(
-                machine, images, plan, weights, options, state, False, t, limit, sent
-            ):
-                return counters[MESSAGES], NEVER, counters[SCANNED]
-            if counters[MESSAGES] == before:
-                break
-            t = _advance(machine, images, state)
-        else:
+        elif strict:
+            # What a rank waits for may never come: a port's end is no event of its own.
+            strict = False
+            _mark(images, state, machine.out, 0, edges)
+        elif counters[MESSAGES] == before:
             break
-    sent[3][counters[MESSAGES]] = counters[SENDS]
-    return counters[MESSAGES], counters[MAKESPAN], counters[SCANNED]
+    sent.first[counters[MESSAGES]] = counters[SENDS]
+    return int(counters[MAKESPAN])

@@ -23,8 +23,8 @@ from explorer.core.sketch import Sketch
 from explorer.errors import InfeasibleError
 from explorer.synth.instance import Instance, spreading_instance
 from explorer.synth.least_time import least_makespan
-from explorer.synth.ordering import Scheduler, Search
-from explorer.synth.reductions import by_spreading
+from explorer.synth.ordering import Search, standard_rules
+from explorer.synth.reductions import Problem, by_spreading
 from explorer.synth.result import (
     LIMITED,
     Limits,
@@ -41,7 +41,8 @@ from explorer.synth.routes import (
     tree_routes,
 )
 from explorer.synth.routing import solve_routing
-from explorer.synth.rules import Rule, portfolio
+from explorer.synth.scheduler import Scheduler
+from explorer.synth.scheduling import solve_scheduling
 from explorer.synth.stepped import solve_stepped
 from explorer.synth.timing import Messages, schedule_of
 
@@ -52,6 +53,10 @@ CLIMB_WORK = 90_000_000
 STALE_WORK = 15_000_000
 """Budgets of the list scheduling stages, in plan entries: about 3e7 are looked at in a second. A
 stage also ends when this much has brought nothing."""
+
+MAX_POLISHED = 2
+POLISH_NODES = 100
+"""Orders that the scheduling stage works on, and nodes for each."""
 
 MAX_CANDIDATES = 6
 
@@ -69,11 +74,18 @@ def milp(
 ) -> SynthesisResult:
     """Synthesize by routing MILP and list scheduling; see the module."""
 
-    def spread(graph: RankGraph, collective: Collective, limits: Limits) -> SynthesisResult:
-        instance = spreading_instance(graph, collective, sizing, cost_model, sketch)
+    def spread(problem: Problem, limits: Limits) -> SynthesisResult:
+        instance = spreading_instance(
+            problem.graph,
+            problem.collective,
+            problem.sizing,
+            problem.cost_model,
+            problem.sketch,
+        )
         return _Run(instance, limits, seed, progress).result()
 
-    return by_spreading(graph, collective, limits, spread)
+    problem = Problem(graph, collective, sizing, cost_model, sketch)
+    return by_spreading(problem, limits, seed, spread)
 
 
 class _Run:
@@ -98,6 +110,7 @@ class _Run:
             self._start()
             self._stepped()
             self._route()
+            self._schedule()
         except KeyboardInterrupt:
             if not self.search.found and not self.schedules:
                 raise
@@ -152,22 +165,39 @@ class _Run:
             self._offer(tree_routes(self.instance, *found.trees))
             self._climb(self.seed + 1)
 
+    def _schedule(self) -> None:
+        """Cut the sends of the best order of each kind into messages anew, by a small MILP."""
+        if self._proven():
+            return
+        tried: set[tuple[bool, bool]] = set()
+        for found in self.search.found:
+            if found.kind in tried or len(tried) == MAX_POLISHED or self.search.late:
+                continue
+            tried.add(found.kind)
+            order = found.order
+            limits = replace(
+                self._remaining(),
+                node_limit=min(self.limits.node_limit, POLISH_NODES),
+                work_limit=self.limits.work_limit // 2,
+            )
+            result = solve_scheduling(
+                self.instance, order.messages, order.makespan_us, limits, self.progress
+            )
+            self.stages.append(result.stage)
+            if result.messages is not None:
+                self._keep(result.messages)
+
     def _climb(self, seed: int) -> None:
         self.search.climb(CLIMB_WORK, STALE_WORK, seed)
 
     def _offer(self, routes: Routes) -> None:
         symmetric = self.scheduler.symmetric
-        self.search.offer(routes, self._rules(), OFFER_WORK, STALE_WORK, symmetric=symmetric)
+        self.search.offer(
+            routes, standard_rules(self.instance), OFFER_WORK, STALE_WORK, symmetric=symmetric
+        )
         if symmetric:
             work = STALE_WORK // 2
-            self.search.offer(routes, self._rules(), work, work, symmetric=False)
-
-    def _rules(self) -> Iterator[Rule]:
-        share = self.instance.alpha_us / np.maximum(self.instance.arrive_us, 1e-300)
-        inter = self.instance.inter
-        return portfolio(
-            float(share[inter].max(initial=0.0)), float(share[~inter].max(initial=0.0))
-        )
+            self.search.offer(routes, standard_rules(self.instance), work, work, symmetric=False)
 
     @contextmanager
     def _listing(self, name: str) -> Iterator[None]:
@@ -217,11 +247,12 @@ class _Run:
         return None
 
     def _candidates(self) -> tuple[Schedule, ...]:
-        schedules = self.schedules + [
-            schedule_of(self.instance, found.order.messages) for found in self.search.found
-        ]
-        schedules.sort(key=lambda s: s.makespan_us)
-        return tuple(schedules[:MAX_CANDIDATES])
+        """Different schedules, the shortest first; of equal ones, in the order they were kept."""
+        listed = [schedule_of(self.instance, found.order.messages) for found in self.search.found]
+        best = sorted((*self.schedules, *listed), key=lambda s: s.makespan_us)
+        different = {_signature(schedule): schedule for schedule in reversed(best)}
+        kept = [s for s in best if different[_signature(s)] is s]
+        return tuple(kept[:MAX_CANDIDATES])
 
     def _deadline(self) -> float:
         limit = self.limits.time_limit_s
@@ -232,6 +263,16 @@ class _Run:
             return self.limits
         left = self._deadline() - time.perf_counter()
         return replace(self.limits, time_limit_s=max(left, 0.01))
+
+
+def _signature(schedule: Schedule) -> tuple[bytes, ...]:
+    """What makes two schedules the same program."""
+    return (
+        schedule.src.tobytes(),
+        schedule.dst.tobytes(),
+        schedule.chunk.tobytes(),
+        schedule.group.tobytes(),
+    )
 
 
 def _empty(instance: Instance) -> Schedule:

@@ -7,36 +7,99 @@ AllGather joined (TACCL, NSDI'23, section 5.3).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
 
 from explorer.combine.compose import compose
 from explorer.combine.reverse import REVERSE, reverse
-from explorer.core.collective import Collective
+from explorer.core.collective import Collective, Sizing
+from explorer.core.costs import CostModel
 from explorer.core.rank_graph import RankGraph
 from explorer.core.schedule import Schedule
+from explorer.core.sketch import Sketch
+from explorer.synth.instance import spreading_instance
+from explorer.synth.ordering import Search, standard_rules
 from explorer.synth.result import Limits, SynthesisResult
+from explorer.synth.routes import collecting_routes
+from explorer.synth.scheduler import Scheduler
+from explorer.synth.timing import schedule_of
 
-Spread = Callable[[RankGraph, Collective, Limits], SynthesisResult]
 
-MAX_PAIRS = 3
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """What a synthesizer is asked for."""
+
+    graph: RankGraph
+    collective: Collective
+    sizing: Sizing
+    cost_model: CostModel
+    sketch: Sketch | None
+
+
+Spread = Callable[[Problem, Limits], SynthesisResult]
+
+MAX_PAIRS = 4
 """Candidates of each half that an AllReduce combines."""
 
+MAX_TREES = 2
+"""Reversed schedules whose trees are list scheduled again."""
 
-def by_spreading(
-    graph: RankGraph, collective: Collective, limits: Limits, spread: Spread
-) -> SynthesisResult:
+MAX_CANDIDATES = 6
+
+COLLECT_WORK = 10_000_000
+"""Budget of those list schedules, as in :mod:`explorer.synth.milp`."""
+
+
+def by_spreading(problem: Problem, limits: Limits, seed: int, spread: Spread) -> SynthesisResult:
     """Synthesize any collective, given a synthesizer of those that only spread."""
+    collective = problem.collective
     if not collective.reduces:
-        return spread(graph, collective, limits)
+        return spread(problem, limits)
     if collective.name == "allreduce":
-        return _all_reduce(graph, collective, limits, spread)
-    found = spread(
-        reversed_graph(graph), replace(collective, name=REVERSE[collective.name]), limits
+        return _all_reduce(problem, limits, seed, spread)
+    return _collecting(problem, limits, seed, spread)
+
+
+def _collecting(problem: Problem, limits: Limits, seed: int, spread: Spread) -> SynthesisResult:
+    """Schedules read backwards, and list schedules of their trees in the right direction.
+
+    Starting at own events only does not survive the reversal, hence the second kind.
+    """
+    graph, name = problem.graph, problem.collective.name
+    backwards = replace(
+        problem,
+        graph=reversed_graph(graph),
+        collective=replace(problem.collective, name=REVERSE[name]),
     )
-    return replace(found, candidates=_reversed(found, graph))
+    found = spread(backwards, limits)
+    schedules = [reverse(schedule, graph) for schedule in found.candidates]
+    if schedules[0].sends:
+        schedules += _listed(problem, schedules[:MAX_TREES], seed)
+    schedules.sort(key=lambda schedule: schedule.makespan_us)
+    return replace(found, candidates=tuple(schedules[:MAX_CANDIDATES]))
+
+
+def _listed(problem: Problem, known: list[Schedule], seed: int) -> list[Schedule]:
+    instance = spreading_instance(
+        problem.graph,
+        problem.collective,
+        problem.sizing,
+        problem.cost_model,
+        problem.sketch,
+        check=False,
+    )
+    scheduler = Scheduler(instance)
+    search = Search(scheduler, goal_us=known[0].makespan_us)
+    edges = problem.graph.edge_index()
+    for schedule in known:
+        routes = collecting_routes(instance, edges[schedule.src, schedule.dst], schedule.chunk)
+        symmetric = scheduler.symmetric and bool(schedule.symmetry)
+        rules = standard_rules(instance)
+        search.offer(routes, rules, COLLECT_WORK, COLLECT_WORK // 2, symmetric=symmetric)
+    search.climb(COLLECT_WORK, COLLECT_WORK // 2, seed)
+    return [schedule_of(instance, found.order.messages) for found in search.found]
 
 
 def reversed_graph(graph: RankGraph) -> RankGraph:
@@ -57,28 +120,26 @@ def reversed_graph(graph: RankGraph) -> RankGraph:
     )
 
 
-def _reversed(found: SynthesisResult, graph: RankGraph) -> tuple[Schedule, ...]:
-    schedules = [reverse(schedule, graph) for schedule in found.candidates]
-    return tuple(sorted(schedules, key=lambda schedule: schedule.makespan_us))
-
-
-def _all_reduce(
-    graph: RankGraph, collective: Collective, limits: Limits, spread: Spread
-) -> SynthesisResult:
-    gather = replace(collective, name="allgather")
+def _all_reduce(problem: Problem, limits: Limits, seed: int, spread: Spread) -> SynthesisResult:
     half = limits
     if limits.time_limit_s is not None:
         half = replace(limits, time_limit_s=limits.time_limit_s / 2)
-    spreading = spread(graph, gather, half)
-    collecting = spread(reversed_graph(graph), gather, half)
-    pairs = product(_reversed(collecting, graph)[:MAX_PAIRS], spreading.candidates[:MAX_PAIRS])
-    joined = sorted(
-        (compose(first, second, graph) for first, second in pairs),
-        key=lambda schedule: schedule.makespan_us,
-    )
+    parts = {
+        name: replace(problem, collective=replace(problem.collective, name=name))
+        for name in ("reducescatter", "allgather")
+    }
+    collecting = _collecting(parts["reducescatter"], half, seed, spread)
+    spreading = spread(parts["allgather"], half)
+    pairs = product(collecting.candidates[:MAX_PAIRS], spreading.candidates[:MAX_PAIRS])
+    joined = [compose(first, second, problem.graph) for first, second in pairs]
+    joined.sort(key=lambda schedule: schedule.makespan_us)
     stages = [
         replace(stage, name=f"{part}/{stage.name}")
         for part, result in (("reducescatter", collecting), ("allgather", spreading))
         for stage in result.stages
     ]
-    return SynthesisResult(tuple(joined), tuple(stages), spreading.limited or collecting.limited)
+    return SynthesisResult(
+        tuple(joined[:MAX_CANDIDATES]),
+        tuple(stages),
+        spreading.limited or collecting.limited,
+    )

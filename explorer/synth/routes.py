@@ -30,6 +30,8 @@ class Routes:
         How often a chunk may enter a node over ``chunk``'s edges between nodes.
     fixed
         Whether every pair is a send of the schedule (trees) rather than a possibility.
+    sums
+        Whether the trees collect: a rank sends a chunk on when all sends into it have arrived.
     """
 
     edge: IntArray
@@ -37,11 +39,28 @@ class Routes:
     tail: FloatArray
     entries: int
     fixed: bool
+    sums: bool = False
 
 
 def tree_routes(instance: Instance, edge: IntArray, chunk: IntArray) -> Routes:
     """Exactly these sends; the urgency is the longest path below each."""
     return Routes(edge, chunk, _tails(instance, edge, chunk), len(edge), fixed=True)
+
+
+def collecting_routes(instance: Instance, edge: IntArray, chunk: IntArray) -> Routes:
+    """Trees that end where the instance's chunks start; the urgency is the way that is left."""
+    graph = instance.graph
+    onward = np.full((instance.chunks, graph.ranks), -1, dtype=np.int64)
+    onward[chunk, graph.src[edge]] = np.arange(len(edge))
+    after = onward[chunk, graph.dst[edge]]
+    inner = after >= 0
+    tail = np.zeros(len(edge))
+    for _ in range(graph.ranks):
+        longer = np.where(inner, instance.arrive_us[edge[after]] + tail[after], 0.0)
+        if np.array_equal(longer, tail):
+            break
+        tail = longer
+    return Routes(edge, chunk, tail, len(edge), fixed=True, sums=True)
 
 
 def guided_routes(instance: Instance, edge: IntArray, chunk: IntArray) -> Routes:

@@ -70,7 +70,7 @@ def solve_routing(
     """
     arcs = candidate_arcs(instance, horizon_us, MAX_BINARIES, start)
     if arcs.orbits > MAX_BINARIES:
-        reason = f"skipped: too large ({arcs.orbits} binaries, at most {MAX_BINARIES})"
+        reason = f"skipped: too large (more than {MAX_BINARIES} binaries)"
         return RoutingResult(None, Stage("routing", reason))
     model = RoutingModel(instance, arcs, horizon_us)
     progress(f"routing: {arcs.orbits} binaries, {model.linear.row_count} rows")

@@ -34,6 +34,8 @@ class Rule:
         arrive is short.
     reserve_last_hops
         Keep the chunks that end at the receiver for the last message instead.
+    wait_for
+        Chunks to wait for before a message between nodes starts, unless fewer are left.
     own_events
         Start a send only when its rank has just finished a send or receive: such schedules
         survive as programs, which can wait for nothing else.
@@ -54,6 +56,7 @@ class Rule:
     inside_cap: int = 1
     reserve: int = 1
     reserve_last_hops: bool = False
+    wait_for: int = 1
     own_events: bool = False
     refuse: bool = True
 
@@ -70,17 +73,29 @@ class Rule:
             self.inter,
         )
 
-    def options(self, entries: int, seed: int, *, refuse: bool) -> Options:
-        """Options of the kernel; ``refuse`` forbids what a rule would do where routes are fixed."""
+    def options(self, entries: int, seed: int, *, refuse: bool, sums: bool) -> Options:
+        """Options of the kernel.
+
+        Parameters
+        ----------
+        entries
+            How often a chunk may enter a node.
+        refuse
+            Whether routes leave a choice at all.
+        sums
+            Whether chunks are collected instead of spread.
+        """
         return Options(
             self.take_fraction,
             self.take_cap,
             self.inside_cap,
             self.reserve,
             self.reserve_last_hops,
+            self.wait_for,
             entries,
             self.own_events,
             self.refuse and refuse,
+            sums,
             seed,
         )
 
@@ -102,6 +117,7 @@ GROUPINGS: tuple[dict[str, Any], ...] = (
     {"reserve": 0, "reserve_last_hops": True},
     {"take_cap": 1},
     {"reserve": 2},
+    {"reserve": 0, "wait_for": ALL},
     {"take_fraction": 0.5},
     {"take_fraction": 0.5, "reserve": 0, "reserve_last_hops": True},
     {"take_cap": 2},
@@ -148,7 +164,7 @@ def mutated(rule: Rule, random: np.random.Generator) -> Rule:
         "cost": rule.cost * factors[2],
         "noise": min(rule.noise * factors[3] + 0.02, 30.0),
     }
-    pick = int(random.integers(8))
+    pick = int(random.integers(9))
     if pick == 0:
         changes["own_events"] = not rule.own_events
     elif pick == 1:
@@ -161,6 +177,8 @@ def mutated(rule: Rule, random: np.random.Generator) -> Rule:
         changes["take_cap"] = int(random.choice((1, 2, 3, 4, 6, 8, 12, ALL)))
     elif pick == 5:
         changes["size"] = float(random.choice((0.0, 10.0, 100.0)))
+    elif pick == 7:
+        changes["wait_for"] = int(random.choice((1, 2, 3, 4, 6, 8, 12, ALL)))
     elif pick == 6:
         changes["take_fraction"] = float(random.choice((0.34, 0.5, 0.67, 1.0)))
     return replace(rule, **changes)

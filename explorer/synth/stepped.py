@@ -72,6 +72,9 @@ def solve_stepped(
             break
         progress(f"stepped: {steps} steps, {model.linear.columns} binaries")
         solution = model.linear.solve(limits)
+        if solution.status == "infeasible":
+            # The only proof there is of a lower bound here: have it twice.
+            solution = model.linear.solve(limits, presolve=False)
         nodes += solution.nodes
         if solution.values is not None:
             found = model.messages(solution.values)

@@ -39,6 +39,8 @@ class Messages:
         by its planned start.
     symmetric
         Whether the messages come in orbits of the instance's group.
+    sums
+        Whether receivers add what arrives; all ranks hold their part of every chunk at the start.
     """
 
     edge: IntArray
@@ -49,6 +51,7 @@ class Messages:
     end: LongArray
     own_events: bool
     symmetric: bool
+    sums: bool = False
 
     @property
     def count(self) -> int:
@@ -70,7 +73,7 @@ def exact_times(instance: Instance, messages: Messages) -> tuple[FloatArray, Flo
     resources = [graph.resources_of(e).tolist() for e in range(graph.edges)]
     exclusive = instance.cost_model is CostModel.EXCLUSIVE
     free = [0.0] * len(graph.resources)
-    at = dict.fromkeys(enumerate(instance.source.tolist()), 0.0)
+    at = _holders(instance, sums=messages.sums)
     events: list[list[tuple[int, float]]] = [[] for _ in range(graph.ranks)]
     last_event = [0.0] * graph.ranks
     starts, ends = np.zeros(messages.count), np.zeros(messages.count)
@@ -96,12 +99,19 @@ def exact_times(instance: Instance, messages: Messages) -> tuple[FloatArray, Flo
         for r in resources[edge]:
             free[r] = released
         for c in carried:
-            at[c, v] = end
+            at[c, v] = max(end, at.get((c, v), 0.0))
         if messages.own_events:
             heapq.heappush(events[u], (planned_release[m], released))
             heapq.heappush(events[v], (planned_end[m], end))
         starts[m], ends[m] = start, end
     return starts, ends
+
+
+def _holders(instance: Instance, *, sums: bool) -> dict[tuple[int, int], float]:
+    """Chunks that ranks hold at the start, and since when."""
+    if sums:
+        return {(c, r): 0.0 for c in range(instance.chunks) for r in range(instance.graph.ranks)}
+    return dict.fromkeys(enumerate(instance.source.tolist()), 0.0)
 
 
 def schedule_of(instance: Instance, messages: Messages) -> Schedule:
@@ -118,7 +128,7 @@ def schedule_of(instance: Instance, messages: Messages) -> Schedule:
         instance.graph.dst[edge],
         messages.chunk,
         np.repeat(np.arange(messages.count, dtype=np.int32), counts),
-        np.zeros(len(edge), dtype=np.bool_),
+        np.full(len(edge), messages.sums, dtype=np.bool_),
         np.repeat(starts, counts),
         np.repeat(ends, counts),
         symmetry,
