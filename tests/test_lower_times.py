@@ -26,7 +26,7 @@ from explorer.lower import UNLIMITED, lower, lowerings
 from explorer.lower.pace import paced
 from explorer.lower.sends import grouped
 from explorer.units import MIB
-from sim.program import Program
+from sim.program import Op, Program
 from sim.simulate import simulate
 
 
@@ -95,6 +95,45 @@ def test_paced_plan_has_the_time_its_program_has(seed, largest):
     assert time_us(program, graph, schedule) == pytest.approx(plan.end_us.max(), rel=1e-9)
 
 
+@settings(max_examples=40)
+@given(seed=st.integers(0, 10**6), largest=st.integers(1, 3), chunks=st.integers(1, 3))
+def test_paced_plan_has_the_time_its_program_has_where_many_things_happen_at_once(
+    seed, largest, chunks
+):
+    # equal links: whole rounds of messages end together, up to rounding
+    graph = switch_graph(6, alpha_us=0.7)
+    gather = random_schedule(
+        np.random.default_rng(seed), graph, Collective("allgather", 6, chunks), largest=largest
+    )
+    schedule = reverse(gather, graph)
+    plan = paced(
+        grouped(schedule, graph),
+        graph,
+        cost_model=schedule.cost_model,
+        chunk_bytes=schedule.chunk_bytes,
+        slots=2,
+    )
+    program = lower(schedule, graph, variant="paced", limits=UNLIMITED)
+    assert time_us(program, graph, schedule) == pytest.approx(plan.end_us.max(), rel=1e-9)
+
+
+def test_sends_of_gathered_chunks_are_anchored_too():
+    # rank 0's second send starts when its first is over, and copies chunks it always had
+    rows = [
+        (0, 1, 1, 0, False, 0.0, 1.0),
+        (0, 2, 0, 1, False, 1.0, 3.0),
+        (0, 2, 2, 1, False, 1.0, 3.0),
+        (0, 1, 0, 2, False, 3.0, 5.0),
+        (0, 1, 2, 2, False, 3.0, 5.0),
+        (0, 2, 1, 3, False, 5.0, 6.0),
+    ]
+    program = lower(schedule_of(Collective("broadcast", 3, 3), rows))
+    send = int(np.flatnonzero((program.op == Op.SEND) & (program.cnt == 2))[1])
+    assert program.tb_send[program.step_block()[send]] == 2
+    waits = program.dep_step[program.dep_first[send] : program.dep_first[send + 1]]
+    assert [program.where(int(s)) for s in waits] == ["gpu 0 tb 0 step 0"]
+
+
 def test_best_lowering_of_a_reversed_plan_is_near_the_plan():
     # Reversed, ends of sends have become starts, mostly at events of other ranks.
     rng = np.random.default_rng(3)
@@ -111,7 +150,7 @@ def test_best_lowering_of_a_reversed_plan_is_near_the_plan():
         assert min(ratio.values()) < 1.1
 
 
-def switch_graph(ranks: int) -> RankGraph:
+def switch_graph(ranks: int, alpha_us: float = 1.0) -> RankGraph:
     """Every pair over one switch: a port out and a port in per rank."""
     pairs = [(s, d) for s in range(ranks) for d in range(ranks) if s != d]
     return RankGraph(
@@ -119,7 +158,7 @@ def switch_graph(ranks: int) -> RankGraph:
         node_of=np.zeros(ranks, np.int32),
         src=np.array([s for s, _ in pairs], np.int32),
         dst=np.array([d for _, d in pairs], np.int32),
-        alpha_us=np.full(len(pairs), 1.0),
+        alpha_us=np.full(len(pairs), alpha_us),
         beta_us_per_mib=np.full(len(pairs), 16.0),
         resource_first=np.arange(0, 2 * len(pairs) + 1, 2),
         resource=np.array([x for s, d in pairs for x in (s, ranks + d)], np.int32),
