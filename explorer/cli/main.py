@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from explorer.cli import bound, export, run, show, simulate, sweep, synth, topology, verify
+from explorer.cli import bound, export, logs, run, show, simulate, sweep, synth, topology, verify
 from explorer.errors import ExplorerError
 
 app = typer.Typer(
@@ -23,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for module in (sweep, show, export, synth, simulate, verify, run, bound):
+for module in (sweep, show, export, synth, simulate, verify, run, bound, logs):
     app.command(module.NAME, help=module.HELP, epilog=f"Example: {module.EXAMPLE}")(module.command)
 app.add_typer(topology.app, name="topology")
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from explorer.cli import options
 from explorer.cli.output import print_json
 from explorer.errors import VerificationError
+
+if TYPE_CHECKING:
+    from explorer.verify.report import Report
 
 NAME = "verify"
 HELP = "Check MSCCL XML files: structure, limits, deadlock, races, and the values they deliver."
@@ -19,16 +22,23 @@ EXAMPLE = "explorer verify ag.xml --dialect executor --size 64M"
 def command(
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="MSCCL XML files.")],
     dialect: Annotated[
-        str | None, typer.Option("--dialect", help="Also: would runtime msccl or executor load it?")
+        str | None,
+        typer.Option("--dialect", help="Also: would this runtime run it? executor, msccl or rccl."),
     ] = None,
     size: options.Size = None,
     as_json: options.Json = False,
 ) -> None:
     """Verify files; any bad one ends with exit code 4."""
+    from explorer.formats.tuner_table import looks_like_tuner_table
     from explorer.verify.xml import verify_xml
 
     wanted = options.one_size(size)
-    reports = [verify_xml(path, dialect=dialect, size_bytes=wanted) for path in files]
+    reports = [
+        _tuner_report(path)
+        if looks_like_tuner_table(path)
+        else verify_xml(path, dialect=dialect, size_bytes=wanted)
+        for path in files
+    ]
     if as_json:
         print_json(
             [
@@ -50,6 +60,16 @@ def command(
                 print(f"  warning {finding}")
     if not all(report.ok for report in reports):
         raise VerificationError("at least one file is wrong")
+
+
+def _tuner_report(path: Path) -> Report:
+    """Check a table of which algorithm runs at which size."""
+    from explorer.formats.tuner_table import check_tuner_table, read_tuner_table
+    from explorer.verify.report import Report
+
+    table, unread = read_tuner_table(path)
+    errors, warnings = check_tuner_table(table)
+    return Report(str(path), errors=(*unread, *errors), warnings=tuple(warnings))
 
 
 def _finding(finding: object) -> dict[str, object]:

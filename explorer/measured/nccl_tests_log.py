@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from explorer.measured.collective_words import named_by_binary
 from explorer.measured.facts import Facts
 from explorer.measured.layout import Layout, read_layout, unit_of
 from explorer.measured.prefix import strip_prefix
@@ -142,6 +143,9 @@ class TableReader:
             stream.start_run(number, text)
         elif stream.learn(number, text) or any(word in text for word in _TABLE_WORDS):
             self.recognised = True
+            if named_by_binary(text) and "GB/s" in text:
+                message = "a figure without a time is no measurement"
+                self._remarks.append(Remark(number, "refused", message))
 
     def _open(self, stream: _Stream, number: int, layout: Layout) -> None:
         self.recognised = True

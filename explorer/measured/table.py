@@ -72,6 +72,7 @@ class Table:
                 self.say(raw.line, "refused", raw.complaint)
         self.rows = [raw for raw in self.rows if raw.out or raw.inside or raw.alone]
         if not self.rows:
+            self.say(self.line, "note", "a table without a row that can be used")
             return [], self._remarks
         collective = self._collective()
         ranks = self._ranks(collective, elsewhere)
