@@ -73,12 +73,12 @@ def parse_size(text: str | int, where: str = "size") -> int:
     value = (
         float(number) * factor if "." in number or "e" in number.lower() else int(number) * factor
     )
+    if value >= 1 << 60:
+        raise InputError(Problem(where, f"got {text!r}, sizes end below 2^60 bytes"))
     if value != int(value):
         raise InputError(
             Problem(where, f"got {text!r}, which is {value} bytes, not a whole number")
         )
-    if value >= 1 << 60:
-        raise InputError(Problem(where, f"got {text!r}, sizes end below 2^60 bytes"))
     return int(value)
 
 

@@ -27,13 +27,17 @@ _BUSBW = ("bus_bw", "busbw", "busbw_gbs")
 _WRONG = ("nwrong", "wrong", "error", "errors")
 _NESTED = {"out": "out_of_place", "in": "in_place"}
 _FLAT = {"out": ("oop_", "out_of_place_"), "in": ("ip_", "in_place_")}
+_START = re.compile(r'\s*(?:\{\s*["}]|\[\s*[\[{"])')
+MAX_CHARACTERS = 64 << 20
+"""Longest text that is parsed; parsed JSON takes about ten times its memory."""
+
 _DIGITS = 5e-7
 """Half a unit of the last digit of C's ``%lf``."""
 
 
 def looks_like_json(source: LogSource) -> bool:
     """Whether a file is meant to be JSON."""
-    return source.text.lstrip()[:1] in ("{", "[") and '"' in source.text[:4096]
+    return _START.match(source.text) is not None
 
 
 @dataclass(slots=True)
@@ -70,6 +74,9 @@ def read_json(source: LogSource) -> Reading:
 
 def _parsed(state: _State) -> object:
     name, text = state.source.name, state.source.text
+    if len(text) > MAX_CHARACTERS:
+        message = f"JSON of {len(text)} characters, at most {MAX_CHARACTERS} are read"
+        raise InputError(Problem(name, message))
 
     def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
         found = dict(pairs)
@@ -163,6 +170,7 @@ def _line_of(state: _State, size: int) -> int:
     text = state.source.text
     match = mark.search(text, state.at)
     if match is None:
+        state.at = len(text)  # spelt in a way that is not found: no second search
         return state.line
     state.line += text.count("\n", state.at, match.start())
     state.at = match.start()

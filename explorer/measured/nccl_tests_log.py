@@ -21,6 +21,7 @@ _FAILURE = re.compile(
     re.IGNORECASE,
 )
 _FAILURES_KEPT = 20
+_NUMBERS = re.compile(r"[\d.eE+\sNA/-]{1,200}")
 _ELIDED = re.compile(r"^[\s#>`|]*(?:\[?\.\.\.+\]?|\[?…\]?|<snip>|\[snip\])[\s|]*$", re.IGNORECASE)
 _AVERAGE = re.compile(r"Avg bus bandwidth\s*:\s*(\S+)")
 _BOUNDS = re.compile(r"Out of bounds values\s*:\s*(\d{1,18})\s*(\w*)")
@@ -198,16 +199,16 @@ class TableReader:
         """Put a torn row and the next line together if that makes it whole."""
         if stream.torn is None or stream.table is None:
             return False
-        tokens = text.split()
-        if not tokens or not all(t.upper() == "N/A" or cell(t) for t in tokens):
+        if not _NUMBERS.fullmatch(text):
             return False
         number, part = stream.torn
-        raw = read_row(number, f"{part.rstrip()} {text.strip()}", stream.table.layout)
-        if raw is None or raw.complaint or not stream.table.rows:
-            return False
-        stream.table.rows[-1] = raw
-        stream.torn = None
-        return True
+        for seam in ("", " "):  # a terminal breaks a line anywhere, also inside a number
+            raw = read_row(number, f"{part}{seam}{text}", stream.table.layout)
+            if raw is not None and not raw.complaint and stream.table.rows:
+                stream.table.rows[-1] = raw
+                stream.torn = None
+                return True
+        return False
 
     def _closing(
         self,

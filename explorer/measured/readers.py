@@ -28,7 +28,7 @@ def read_text(source: LogSource) -> Reading:
     facts, more = read_debug(source)
     remarks = tuple(sorted((*said, *more), key=lambda remark: remark.line))
     if not tables.recognised and facts.empty:
-        first = next(line.strip() for line in source.lines if line.strip())
+        first = next((line.strip() for line in source.lines if line.strip()), "")
         message = f"{NOTHING}: neither a table of nccl-tests nor NCCL lines; starts {first[:60]!r}"
         raise InputError(Problem(source.name, message))
     name = "nccl-tests log" if rows or facts.empty else "NCCL_DEBUG log"

@@ -64,9 +64,10 @@ def checked(row: Row, check: str | None, *, tolerance: bool) -> Row:
 
 def _number(text: str) -> float | None:
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
         return None
+    return value if 0 <= value < 1e18 else None
 
 
 def consistent(raw: RawRow, block: Block, collective: str | None, ranks: int | None) -> bool:

@@ -31,6 +31,8 @@ class LogSource:
         Path as it was given, stands before every line number in messages.
     lines
         Without line ends, colour codes and control characters; line n is ``lines[n - 1]``.
+    text
+        Everything as it was decoded, uncut.
     cut
         Numbers of the lines that were longer than :data:`MAX_LINE`.
     junk
@@ -39,13 +41,9 @@ class LogSource:
 
     name: str
     lines: tuple[str, ...]
+    text: str
     cut: tuple[int, ...] = ()
     junk: bool = False
-
-    @property
-    def text(self) -> str:
-        """The lines as one text."""
-        return "\n".join(self.lines)
 
     def at(self, line: int) -> str:
         """Name a line."""
@@ -96,7 +94,7 @@ def source_of(name: str, data: bytes) -> LogSource:
         line = _DROPPED.sub("", _ANSI.sub("", line))
         # progress bars overwrite their line: what stands on the screen at the end is what counts
         lines.append(line.rstrip("\r").rsplit("\r", 1)[-1].replace("\u00a0", " "))
-    return LogSource(name, tuple(lines), tuple(cut), junk)
+    return LogSource(name, tuple(lines), text, tuple(cut), junk)
 
 
 def _decoded(name: str, data: bytes) -> tuple[str, bool]:

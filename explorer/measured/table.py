@@ -83,6 +83,8 @@ class Table:
 
     def _collective(self) -> str | None:
         facts, likely = self.facts, columns_of(self.layout, self.rows).collectives()
+        if facts.collective != "hypercube":  # nobody runs it without naming it
+            likely = tuple(name for name in likely if name != "hypercube")
         ratio = bandwidth_ratio(self.rows)
         if self.layout.bare and ratio and ratio[0] > 1:
             likely = ("allreduce",)
