@@ -15,12 +15,15 @@ if TYPE_CHECKING:
     from explorer.verify.report import Report
 
 NAME = "verify"
-HELP = "Check MSCCL XML files: structure, limits, deadlock, races, and the values they deliver."
+HELP = (
+    "Check MSCCL XML files: structure, limits, deadlock, races, and the values they deliver; "
+    "or tables of which algorithm runs at which size: ranges and pairs."
+)
 EXAMPLE = "explorer verify ag.xml --dialect executor --size 64M"
 
 
 def command(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="MSCCL XML files.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="MSCCL XML, tuner tables.")],
     dialect: Annotated[
         str | None,
         typer.Option("--dialect", help="Also: would this runtime run it? executor, msccl or rccl."),

@@ -30,14 +30,14 @@ def read_debug(source: LogSource) -> tuple[DebugFacts, list[Remark]]:
     for number, line in enumerate(source.lines, start=1):
         if "CCL" not in line:
             continue
-        version = _VERSION.search(line)
+        version = _VERSION.search(line) if "version" in line else None
         if version:
             versions[version.group(1)] = None
         info = _INFO.search(line)
         if info is None:
             continue
         text = info.group(1).rstrip()
-        setting = _SET.search(text)
+        setting = _SET.search(text) if " set " in text else None
         if setting:
             environment[setting.group(1), setting.group(2)] = None
         # the tree of devices lives from its indent, everything else does not

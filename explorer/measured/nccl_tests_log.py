@@ -20,6 +20,12 @@ _FAILURE = re.compile(
     r"|is an invalid size|# error:",
     re.IGNORECASE,
 )
+_FAILURE_WORDS = (
+    *("failure", "warn", "unhandled", "fault", "killed", "core", "memory", "invalid", "error"),
+    *("mpirun", "abort", "watchdog", "timed out"),
+)
+"""One of them is in every line that :data:`_FAILURE` finds; looking for them first is faster."""
+
 _FAILURES_KEPT = 20
 _NUMBERS = re.compile(r"[\d.eE+\sNA/-]{1,200}")
 _ELIDED = re.compile(r"^[\s#>`|]*(?:\[?\.\.\.+\]?|\[?…\]?|<snip>|\[snip\])[\s|]*$", re.IGNORECASE)
@@ -105,9 +111,15 @@ class TableReader:
 
     def _line(self, number: int, tag: str, text: str) -> None:
         stream = self._stream(tag)
-        if _FAILURE.search(text):
+        if "NCCL INFO" in text and START.search(text) is None:  # most lines of a debug log
+            self.recognised = True
+            if "comm 0x" in text:
+                stream.learn(number, text)
+            return
+        plain = text.lower()
+        if any(word in plain for word in _FAILURE_WORDS) and _FAILURE.search(text):
             self._failure(number, text)
-        layout = read_layout(text)
+        layout = read_layout(text) if "size" in plain or "bytes" in plain else None
         if layout is not None:
             self._open(stream, number, layout)
             return

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from explorer.errors import InputError, Problem
 
-MAX_BYTES = 256 << 20
-"""Largest file that is read. NCCL_DEBUG=INFO of 1,000 ranks writes about 100 MB."""
+MAX_BYTES = 64 << 20
+"""Largest file that is read; about 4 MB a second. One rank writes some 50 KB with INFO."""
 
 MAX_LINE = 16 << 10
 """Characters of a line that are looked at; a longer one is cut, and said to be."""
