@@ -31,7 +31,7 @@ CostModel = Annotated[
 ]
 Fidelity = Annotated[str, typer.Option("--fidelity", help="Simulation fidelity: ideal.")]
 Dialect = Annotated[
-    str, typer.Option("--dialect", help="Target runtime: msccl, executor, or unlimited.")
+    str, typer.Option("--dialect", help="Target runtime: executor, msccl or rccl; or unlimited.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 

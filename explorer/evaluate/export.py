@@ -9,6 +9,7 @@ from explorer.errors import InputError, VerificationError
 from explorer.formats.dialects import UNLIMITED
 from explorer.formats.msccl_xml_write import export_xml
 from explorer.verify.program import safe_max_bytes
+from explorer.verify.runtimes import slot_bytes_of
 from explorer.verify.xml import verify_xml
 from sim.program import Program
 
@@ -52,9 +53,9 @@ def write_program(
     if dialect == UNLIMITED:
         raise InputError(
             "target `unlimited` is for simulation and ranking; no runtime loads it:"
-            " choose --dialect msccl or executor"
+            " choose --dialect executor, msccl or rccl"
         )
-    safe = safe_max_bytes(program)
+    safe = safe_max_bytes(program, slot_bytes=slot_bytes_of(dialect))
     if safe is not None:
         max_bytes = safe if max_bytes is None else min(safe, max_bytes)
     ranged = replace(program, min_bytes=min_bytes, max_bytes=max_bytes)

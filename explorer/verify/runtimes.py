@@ -106,6 +106,12 @@ RUNTIMES = {
 """The runtimes by dialect."""
 
 
+def slot_bytes_of(dialect: str) -> Mapping[str, int] | None:
+    """Payload of a FIFO slot by protocol on a runtime; None for no runtime in particular."""
+    runtime = RUNTIMES.get(dialect)
+    return runtime.slot_bytes if runtime else None
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
     """Numbers of an ``<algo>``; None where the attribute is missing.
