@@ -21,7 +21,7 @@ from ruamel.yaml import YAML
 
 HERE = Path(__file__).resolve().parent
 COLUMNS = ["id", "plan", "program", "bound", "sketch_bound", "target", "peer", "seconds"]
-COLUMNS += ["allowed", "ok", "repeat"]
+COLUMNS += ["allowed", "ok", "won_by", "above_bound", "repeat"]
 
 
 def run(command: str, xml: Path) -> tuple[dict[str, Any], float]:
@@ -59,8 +59,24 @@ def measure(instance: dict[str, Any], folder: Path, twice: bool) -> dict[str, An
         "seconds": seconds,
         "allowed": limit,
         "ok": row.get("error") or ("yes" if good and (limit is None or seconds <= limit) else "NO"),
+        "won_by": winner(row),
+        "above_bound": f"{program / row['sketch_bound_us'] - 1:.2%}" if program else "",
         "repeat": repeat,
     }
+
+
+def winner(row: dict[str, Any]) -> str:
+    """Stage that first reached the plan's time: a heuristic, or a MILP."""
+    plan = row.get("time_us")
+    reached = [
+        stage["name"]
+        for stage in row.get("stages", ())
+        if plan
+        and stage["objective"] is not None
+        and stage["objective"] <= plan * (1 + 1e-9)
+        and not stage["name"].endswith("routing")  # its objective is a relaxation, no schedule
+    ]
+    return reached[0] if reached else "composition" if row.get("stages") else ""
 
 
 def text(value: object) -> str:
