@@ -12,7 +12,19 @@ from typing import Annotated
 
 import typer
 
-from explorer.cli import bound, export, logs, run, show, simulate, sweep, synth, topology, verify
+from explorer.cli import (
+    bound,
+    export,
+    logs,
+    plan,
+    run,
+    show,
+    simulate,
+    sweep,
+    synth,
+    topology,
+    verify,
+)
 from explorer.errors import ExplorerError
 
 app = typer.Typer(
@@ -23,7 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for module in (sweep, show, export, synth, simulate, verify, run, bound, logs):
+for module in (sweep, show, export, synth, simulate, verify, run, bound, logs, plan):
     app.command(module.NAME, help=module.HELP, epilog=f"Example: {module.EXAMPLE}")(module.command)
 app.add_typer(topology.app, name="topology")
 

@@ -1,0 +1,1 @@
+"""Burst-parallel training: layer profiles, the planner, its baselines and Pareto front."""
