@@ -1,7 +1,6 @@
 """Every program of every method, collective and placement: verified, executed, equal engines.
 
-The issue's matrix on ndv2 x1 and x2, dgx_a100 x1, a ring of 5 and a full graph of 6. The large
-machines run under the ``slow`` marker (``make test-slow``), the small ones always.
+On ndv2 x1 and x2, dgx_a100 x1, a ring of 5 and a full graph of 6.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ MACHINES = [
     pytest.param("full:6", None, id="full6"),
     pytest.param("ndv2", 1, id="ndv2x1"),
     pytest.param("dgx_a100", 1, id="dgx_a100x1"),
-    pytest.param("ndv2", 2, id="ndv2x2", marks=pytest.mark.slow),
+    pytest.param("ndv2", 2, id="ndv2x2"),
 ]
 COLLECTIVES = ["allgather", "reducescatter", "allreduce", "alltoall"]
 
