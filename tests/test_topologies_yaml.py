@@ -371,7 +371,6 @@ def test_shipped_machines_are_those_of_their_sources() -> None:
             "this is a TACCL sketch, which goes in --sketch",
         ),
         (b'<algo name="x">', "this is an MSCCL program"),
-        (b"topology: [ Ring ]\nnpus_count: [ 8 ]\n", "in no known topology format"),
     ],
 )
 def test_other_files(content: bytes, message: str, tmp_path: Path) -> None:

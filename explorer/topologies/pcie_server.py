@@ -35,17 +35,20 @@ class PcieServer:
         Where to add.
     node
         Number of the node.
+    prefix
+        Before the names of its devices, where a node is several hosts.
     """
 
-    def __init__(self, machine: Assembly, node: int) -> None:
+    def __init__(self, machine: Assembly, node: int, prefix: str = "") -> None:
         self.machine = machine
         self.node = node
+        self.prefix = prefix
         self._switches = 0
         self._sockets: list[int] = []
 
     def socket(self) -> int:
         """Add a CPU; returns its device index."""
-        cpu = self.machine.device(f"cpu{len(self._sockets)}", "cpu", self.node)
+        cpu = self.machine.device(f"{self.prefix}cpu{len(self._sockets)}", "cpu", self.node)
         self._sockets.append(cpu)
         return cpu
 
@@ -56,7 +59,7 @@ class PcieServer:
 
     def switch(self, parent: int, gbs: float) -> int:
         """Add a PCIe switch below a device; returns its index."""
-        switch = self.machine.device(f"pcie{self._switches}", "pcie", self.node)
+        switch = self.machine.device(f"{self.prefix}pcie{self._switches}", "pcie", self.node)
         self._switches += 1
         self.machine.both(switch, parent, "pcie", generations.PCIE_ALPHA_US, gbs, 16)
         return switch

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from explorer.core.topology import Topology
+from explorer.topologies.nccl_topology import looks_like_nccl_xml, read_nccl_topology
 from explorer.topologies.nvidia_smi import read_nvidia_smi
 from explorer.topologies.nvidia_smi_matrix import looks_like_nvidia_smi
 from explorer.topologies.source import Source
@@ -34,6 +35,7 @@ class Reader:
 
 
 READERS = (
+    Reader("NCCL topology XML", looks_like_nccl_xml, read_nccl_topology),
     Reader("nvidia-smi topo -m", looks_like_nvidia_smi, read_nvidia_smi),
     Reader("TACCL topology JSON", looks_like_taccl, read_taccl_topology),
     Reader("topology YAML", looks_like_topology_yaml, read_topology_yaml),
