@@ -103,12 +103,31 @@ class Planner:
         return self._plan(sequence, "burst", price), float(costs[last])
 
     def _why(self) -> str:
-        limit = self.tables.limit
+        least = self._least_limit()
+        if least is None:
+            return "no plan: the profile has no times on GPU counts that fit together"
         return (
-            f"no plan keeps every layer within amplification {limit:g}: the profile has no time for"
-            " some layers on few GPUs, and more GPUs cost too much; raise --limit or allow"
-            " --extrapolate"
+            f"no plan keeps every layer within amplification {self.tables.limit:g}: the profile has"
+            f" no time for some layers on few GPUs; --limit {least:.4g} would do, or --extrapolate"
         )
+
+    def _least_limit(self) -> float | None:
+        """Amplification limit, to a part in a hundred, from which a plan exists; None: none."""
+
+        def exists(limit: float) -> bool:
+            tables = replace(self.tables, limit=limit)
+            cost = Search(tables, Prices()).network(self.chain).cost
+            return bool(np.isfinite(cost).any())
+
+        if not exists(math.inf):
+            return None
+        low, high = self.tables.limit, self.tables.limit * 2
+        while not exists(high):
+            low, high = high, high * 2
+        while high > low * 1.01:
+            middle = math.sqrt(low * high)
+            low, high = (low, middle) if exists(middle) else (middle, high)
+        return high
 
     def _fit(self, price: float, unbound: TrainingPlan) -> TrainingPlan:
         """Bisect the price of memory for the cheapest plan that fits."""
