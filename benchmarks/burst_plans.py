@@ -171,7 +171,7 @@ def large(times: CollectiveTimes | None) -> None:
             plain = prepared.planner.data_parallel(1024).iteration_us
             state = check(f"{name} 1024 search", min(runs) <= most)
             print(
-                f"{name:14s} {limit:5g} {min(runs):6.1f} (<= {most:g}) {state:3s} {plain / 1e3:8.2f}"
+                f"{name:14s} {limit:5g} {min(runs):6.1f} (<= {most:g}) {state:3} {plain / 1e3:8.2f}"
                 f" {plan.iteration_us / 1e3:9.2f} {plain / plan.iteration_us:9.3f}"
                 f" {plan.gpus_max:5d} {plan.amplification:9.2f}"
             )
