@@ -149,3 +149,13 @@ def test_gpus_and_batch_are_needed() -> None:
 def test_unknown_profiles_name_the_nearest() -> None:
     with pytest.raises(InputError, match="did you mean 'vgg16'"):
         load_profile("vgg_16")
+
+
+def test_a_limit_that_cannot_be_kept_names_one_that_can() -> None:
+    """Up to 64 samples are measured, so 1,024 need 16 GPUs, on which fc3 gains nothing."""
+    with pytest.raises(InfeasibleError, match="--limit") as caught:
+        planner("vgg16", 1024, gpus=1024, limit=5.0).burst()
+    named = float(str(caught.value).split("--limit ")[1].split()[0])
+    assert planner("vgg16", 1024, gpus=1024, limit=named * 1.01).burst().gpus_max >= 16
+    with pytest.raises(InfeasibleError):
+        planner("vgg16", 1024, gpus=1024, limit=named * 0.98).burst()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
@@ -193,8 +193,7 @@ def _tables(
         notes.append(
             f"layers of at most {request.exempt_us:g} us on one GPU are exempt from limits"
         )
-    object.__setattr__(tables, "notes", (*tables.notes, *notes))
-    return tables
+    return replace(tables, notes=(*tables.notes, *notes))
 
 
 def _network(
@@ -212,9 +211,7 @@ def _network(
         topology = load_topology(str(request.topology), request.nodes)
         times = CollectiveTimes(topology, request.cost_model, request.collectives)
     began, before = perf_counter(), times.simulated
-    branching = len({i for x in profile.layers for i in x.prev}) < len(
-        [i for x in profile.layers for i in x.prev]
-    )
+    branching = any(len(layer.prev) > 1 for layer in profile.layers)
     network = simulated_times(
         times, counts, batch, gpus, profile.params * profile.param_bytes, far=branching
     )
