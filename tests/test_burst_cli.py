@@ -72,6 +72,7 @@ def test_data_parallel_mode(explorer: Run) -> None:
         (("--mode", "db"), 2, "--mode: got 'db'"),
         (("--limit", 0.5), 2, "--limit: got 0.5, expected at least 1"),
         (("--memory", "1MB"), 3, "memory: no plan"),
+        (("--mode", "dp", "--memory", "1MB"), 3, "memory: data parallel on 8 GPUs needs"),
         (("--counts", "power"), 2, "did you mean 'powers'"),
         (("--bandwidth", "266"), 2, "expected a rate with its unit"),
         (("--latency", "40"), 2, "expected a time with its unit"),

@@ -63,12 +63,16 @@ class Planner:
         can be from the best one that fits is said in its notes.
         """
         found, _ = self._solve(Prices(price), price)
-        if found.memory_bytes <= self.capacity:
+        if self.fits(found):
             return found
         return self._fit(price, found)
 
+    def fits(self, plan: TrainingPlan) -> bool:
+        """Whether a plan fits into the memory of a GPU."""
+        return plan.memory_bytes <= self.capacity
+
     def data_parallel(self, gpus: int) -> TrainingPlan:
-        """Plan with every layer on the first ``gpus`` GPUs.
+        """Plan with every layer on the first ``gpus`` GPUs, whether it fits or not.
 
         Raises
         ------
@@ -139,7 +143,7 @@ class Planner:
             plan, cost = self._solve(Prices(price, byte), price)
             # A chain's first GPU holds every layer, so this bounds all plans that fit.
             bound = max(bound, cost - byte * self.capacity)
-            if plan.memory_bytes > self.capacity:
+            if not self.fits(plan):
                 if middle:
                     break
                 low = byte

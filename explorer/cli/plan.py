@@ -10,7 +10,7 @@ import typer
 
 from explorer.cli import options
 from explorer.cli.output import note, number, print_json, print_table
-from explorer.errors import InputError, Problem, nearest
+from explorer.errors import InfeasibleError, InputError, Problem, nearest
 
 if TYPE_CHECKING:
     from explorer.burst.baseline_plans import Baselines
@@ -123,7 +123,7 @@ def command(
         print_json(_document(plan, seconds, prepared, beside, front))
         return
     _print_plan(plan, seconds, prepared)
-    _print_baselines(plan, beside)
+    _print_baselines(plan, beside, prepared)
     if front:
         _print_front(front, beside)
     for text in plan.notes:
@@ -139,6 +139,11 @@ def _search(
     if mode == "dp":
         counts = prepared.planner.data_parallel_counts() or prepared.planner.tables.counts[-1:]
         plan = prepared.planner.data_parallel(counts[-1])
+        if not prepared.planner.fits(plan):
+            raise InfeasibleError(
+                f"memory: data parallel on {plan.gpus_max} GPUs needs"
+                f" {plan.memory_bytes / 1e9:.2f} GB per GPU (training state and outputs)"
+            )
     else:
         plan = prepared.planner.burst(price)
     return plan, perf_counter() - began + prepared.table_seconds
@@ -218,9 +223,11 @@ def _gpus(first: int, gpus: int) -> str:
     return str(first) if gpus == 1 else f"{first}-{first + gpus - 1}"
 
 
-def _print_baselines(plan: TrainingPlan, beside: Baselines) -> None:
+def _print_baselines(plan: TrainingPlan, beside: Baselines, prepared: Prepared) -> None:
     rows = [[f"this plan ({plan.mode})", *_cells(plan, beside)]]
-    rows += [[f"data parallel on {p.gpus_max}", *_cells(p, beside)] for p in beside.data_parallel]
+    for other in beside.data_parallel:
+        fits = "" if prepared.planner.fits(other) else ", does not fit"
+        rows.append([f"data parallel on {other.gpus_max}{fits}", *_cells(other, beside)])
     if beside.partition is not None:
         free = beside.partition.background_gpus
         rows.append([f"partition, {free} GPUs free", *_cells(beside.partition.foreground, beside)])
