@@ -18,7 +18,7 @@ LongArray = npt.NDArray[np.int64]
 STRETCHES = (INFINITE, 2.0, 1.5, 1.2, 1.05, 1.0)
 """How much longer than the shortest a path may be; the first that keeps the model small is used."""
 
-MAX_PAIRS = 20_000_000
+MAX_PAIRS = 5_000_000
 """Pairs of chunk and edge above which none are looked at: no model would be small enough."""
 
 

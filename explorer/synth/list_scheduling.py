@@ -92,30 +92,23 @@ def _pop(time: LongArray, item: LongArray, count: int) -> int:
 
 
 @inner
-def _after(score: FloatArray, item: IntArray, a: int, b: int) -> bool:
-    """Whether entry a belongs behind entry b: highest score first, ties by item."""
-    return bool(score[a] < score[b] or (score[a] == score[b] and item[a] > item[b]))
-
-
-@inner
 def _sort(score: FloatArray, item: IntArray, count: int) -> None:
-    """Heap sort; numpy's sorts take seconds to compile."""
+    """Heap sort, highest score first, ties by item; numpy's sorts take seconds to compile."""
     for end in range(count, 1, -1):
         first = count // 2 - 1 if end == count else 0
         for root in range(first, -1, -1):
             i = root
             while True:
-                child = 2 * i + 1
-                if child >= end:
+                last = i
+                for child in range(2 * i + 1, min(2 * i + 3, end)):
+                    a, b = score[child], score[last]
+                    if a < b or (a == b and item[child] > item[last]):
+                        last = child
+                if last == i:
                     break
-                right = child + 1
-                if right < end and _after(score, item, right, child):
-                    child = right
-                if not _after(score, item, child, i):
-                    break
-                score[i], score[child] = score[child], score[i]
-                item[i], item[child] = item[child], item[i]
-                i = child
+                score[i], score[last] = score[last], score[i]
+                item[i], item[last] = item[last], item[i]
+                i = last
         score[0], score[end - 1] = score[end - 1], score[0]
         item[0], item[end - 1] = item[end - 1], item[0]
 

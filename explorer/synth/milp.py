@@ -41,7 +41,7 @@ from explorer.synth.routes import (
     tree_routes,
 )
 from explorer.synth.routing import solve_routing
-from explorer.synth.scheduler import Scheduler
+from explorer.synth.scheduler import Scheduler, compiled
 from explorer.synth.scheduling import solve_scheduling
 from explorer.synth.stepped import solve_stepped
 from explorer.synth.timing import Messages, schedule_of
@@ -50,9 +50,12 @@ IntArray = npt.NDArray[np.int32]
 
 OFFER_WORK = 90_000_000
 CLIMB_WORK = 90_000_000
-STALE_WORK = 15_000_000
+STALE_WORK = 8_000_000
 """Budgets of the list scheduling stages, in plan entries: about 3e7 are looked at in a second. A
 stage also ends when this much has brought nothing."""
+
+CLOSE = 1.01
+"""A schedule this close to its lower bound is not cut anew: there is little to gain."""
 
 MAX_POLISHED = 2
 POLISH_NODES = 100
@@ -128,19 +131,29 @@ class _Run:
 
     def _start(self) -> None:
         """List schedules of all routes (AlltoAll: of balanced shortest paths)."""
+        if not compiled():
+            self.progress("list scheduling: the first run of an installation compiles for 10 s")
         relayed = self.instance.relayed
         routes = shortest_routes(self.instance) if relayed else free_routes(self.instance)
         with self._listing("start"):
             self._offer(routes)
+            if not self.search.found and not relayed:
+                self._offer(free_routes(self.instance, direct=False))
             self._climb(self.seed)
 
     def _stepped(self) -> None:
         if self.search.done or self.instance.inter.any():
             return
         found = solve_stepped(self.instance, self._remaining(), self._best_us(), self.progress)
-        self.stages.append(found.stage)
+        self._note(found.stage)
         if found.messages is not None:
             self._keep(found.messages)
+
+    def _note(self, stage: Stage) -> None:
+        """Record a stage and what it proved."""
+        self.stages.append(stage)
+        self.bound = max(self.bound, stage.bound or 0.0)
+        self.search.goal_us = self.bound
 
     def _route(self) -> None:
         """Routes by MILP, then list schedules of the trees, and of the trees between nodes only."""
@@ -154,9 +167,7 @@ class _Run:
             self._symmetric_sends(),
             self.progress,
         )
-        self.stages.append(found.stage)
-        self.bound = max(self.bound, found.stage.bound or 0.0)
-        self.search.goal_us = self.bound
+        self._note(found.stage)
         if found.trees is None or self.search.done:
             return
         with self._listing("ordering"):
@@ -167,7 +178,9 @@ class _Run:
 
     def _schedule(self) -> None:
         """Cut the sends of the best order of each kind into messages anew, by a small MILP."""
-        if self._proven():
+        if self._best_us() <= self.bound * CLOSE:
+            if not self._proven():
+                self.stages.append(Stage("scheduling", "skipped: close to the lower bound"))
             return
         tried: set[tuple[bool, bool]] = set()
         for found in self.search.found:

@@ -33,9 +33,10 @@ class Stage:
         ``start``, ``stepped``, ``routing``, ``ordering`` or ``scheduling``; with a prefix where a
         collective is made of two (``reducescatter/routing``).
     status
-        ``optimal``, ``feasible`` (a budget ended it with a solution), ``no solution`` (a budget
-        ended it without one), ``infeasible``, ``heuristic`` (no proof is tried), ``time limit``,
-        ``interrupted``, or ``skipped: reason``.
+        ``optimal`` (of what the stage may choose from), ``feasible`` (a budget ended it with a
+        solution), ``no solution`` (a budget ended it without one), ``infeasible``, ``heuristic``
+        (nothing is proved), ``time limit``, ``interrupted``, ``solver error``, or
+        ``skipped: reason``.
     objective
         Value it reached in us; None without a solution.
     bound

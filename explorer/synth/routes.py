@@ -86,13 +86,19 @@ def guided_routes(instance: Instance, edge: IntArray, chunk: IntArray) -> Routes
     )
 
 
-def free_routes(instance: Instance, entries: int = 1) -> Routes:
+def free_routes(instance: Instance, *, direct: bool = True) -> Routes:
     """Any edge for any chunk; chunks that must leave their node go to the nearest way out first.
 
-    Where a node has a link to another one, its chunks go there directly, over no third node.
+    Parameters
+    ----------
+    direct
+        Where a node has a link to another one, its chunks go there over no third node, each once,
+        and none comes back to its own node. Not every graph allows that.
     """
     graph = instance.graph
-    allowed = instance.exits.T & _direct(instance)
+    allowed = instance.exits.T
+    if direct:
+        allowed = allowed & _direct(instance)
     urgency = np.zeros((graph.edges, instance.chunks))
     if instance.inter.any():
         inside = distances(graph, instance.arrive_us, ~instance.inter)
@@ -103,7 +109,7 @@ def free_routes(instance: Instance, entries: int = 1) -> Routes:
         edges.astype(np.int32),
         chunks.astype(np.int32),
         urgency[edges, chunks],
-        entries,
+        1 if direct else graph.ranks,
         fixed=False,
     )
 

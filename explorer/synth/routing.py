@@ -78,6 +78,9 @@ def solve_routing(
     stage = replace(found.stage("routing"), objective=None, bound=None, gap=None)
     trees = None if found.values is None else model.trees(found.values)
     if found.values is None or trees is None:
+        if stage.status == "infeasible":
+            # A schedule is known, but it lacks the symmetry: none that has it is as short.
+            stage = replace(stage, status=f"infeasible within {horizon_us:g} us")
         return RoutingResult(None, stage)
     objective = float(found.values[model.makespan.first])
     bound = None

@@ -58,6 +58,11 @@ class Order:
     seed: int
 
 
+def compiled() -> bool:
+    """Whether the kernel is loaded in this process."""
+    return bool(getattr(schedule, "signatures", ()))
+
+
 class Scheduler:
     """The list scheduling kernel, with its inputs prepared once per instance."""
 

@@ -29,6 +29,9 @@ GUARD_S = 120.0
 """Wall-clock guard of a solve without a time limit. HiGHS stops at its node limit long before,
 unless a single node takes for ever (HiGHS #2226)."""
 
+POLL_S = 0.1
+"""How often the watchdog looks at the clock."""
+
 GRACE_S = 5.0
 """How long a solver that was asked to stop may take; presolve cannot be interrupted (#1905)."""
 
@@ -156,10 +159,13 @@ def watched_run(
 def _await(done: threading.Event, stop: threading.Event, time_limit_s: float | None) -> str:
     """Wait for the solver; returns why it was asked to stop, or an empty text."""
     limit = GUARD_S if time_limit_s is None else max(time_limit_s, 0.01)
+    ends = time.perf_counter() + limit
     reason = ""
     try:
-        if not done.wait(limit):
-            reason = "time limit"
+        # Short waits: a signal may reach another thread, and is then handled between them.
+        while not reason and not done.wait(min(POLL_S, limit)):
+            if time.perf_counter() > ends:
+                reason = "time limit"
     except KeyboardInterrupt:
         reason = "interrupted"
     if reason:

@@ -10,7 +10,7 @@ bound that is reported is then only the one that holds for them too.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -71,10 +71,10 @@ def solve_stepped(
             status = "feasible" if nodes else "skipped: too large"
             break
         progress(f"stepped: {steps} steps, {model.linear.columns} binaries")
-        solution = model.linear.solve(limits)
+        solution = model.linear.solve(_left(limits, began))
         if solution.status == "infeasible":
             # The only proof there is of a lower bound here: have it twice.
-            solution = model.linear.solve(limits, presolve=False)
+            solution = model.linear.solve(_left(limits, began), presolve=False)
         nodes += solution.nodes
         if solution.values is not None:
             found = model.messages(solution.values)
@@ -98,6 +98,14 @@ def solve_stepped(
         time.perf_counter() - began,
     )
     return SteppedResult(found, stage)
+
+
+def _left(limits: Limits, began: float) -> Limits:
+    """Limits for the rest of the time."""
+    if limits.time_limit_s is None:
+        return limits
+    left = limits.time_limit_s - (time.perf_counter() - began)
+    return replace(limits, time_limit_s=max(left, 0.01))
 
 
 def common_unit(instance: Instance) -> float | None:

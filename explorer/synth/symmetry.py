@@ -130,22 +130,23 @@ def chunk_permutation(collective: Collective, rank: IntArray) -> IntArray:
 def _not_automorphism(graph: RankGraph, rank: IntArray) -> str:
     """Say which edge has no image, or return an empty text."""
     image = graph.edge_index()[rank[graph.src], rank[graph.dst]]
+    absent = np.flatnonzero(image < 0)
+    if len(absent):
+        edge = int(absent[0])
+        to = f"{rank[graph.src[edge]]}->{rank[graph.dst[edge]]}"
+        return f"{_name(graph, edge)} has no image, {to} is absent"
     resource_image: dict[int, int] = {}
     taken: dict[int, int] = {}
-    for edge in range(graph.edges):
-        src, dst = int(graph.src[edge]), int(graph.dst[edge])
-        to = int(image[edge])
-        name = f"link {src}->{dst} ({_cost(graph, edge)})"
-        if to < 0:
-            return f"{name} has no image {rank[src]}->{rank[dst]}"
-        if not _same_cost(graph, edge, to):
-            return f"{name} and its image {rank[src]}->{rank[dst]} ({_cost(graph, to)}) differ"
-        mine, theirs = graph.resources_of(edge).tolist(), graph.resources_of(to).tolist()
+    for edge, to_edge in enumerate(image.tolist()):
+        if not _same_cost(graph, edge, to_edge):
+            return f"{_name(graph, edge)} and its image {_name(graph, to_edge)} differ"
+        mine, theirs = graph.resources_of(edge).tolist(), graph.resources_of(to_edge).tolist()
         if len(mine) != len(theirs):
-            return f"{name} and its image {rank[src]}->{rank[dst]} cross unlike resources"
+            return f"{_name(graph, edge)} and its image cross unlike resources"
         for a, b in zip(mine, theirs, strict=True):
             if resource_image.setdefault(a, b) != b or taken.setdefault(b, a) != a:
-                return f"{name} shares {graph.resources[a]} otherwise than its image does"
+                shared = graph.resources[a]
+                return f"{_name(graph, edge)} shares {shared} otherwise than its image does"
     return ""
 
 
@@ -156,9 +157,11 @@ def _same_cost(graph: RankGraph, one: int, other: int) -> bool:
     )
 
 
-def _cost(graph: RankGraph, edge: int) -> str:
+def _name(graph: RankGraph, edge: int) -> str:
+    """Name an edge with its alpha (unless 0) and its beta per MiB."""
     alpha, beta = graph.alpha_us[edge], graph.beta_us_per_mib[edge]
-    return f"{beta:g}" if alpha == 0 else f"{alpha:g} + {beta:g}"
+    cost = f"{beta:g}" if alpha == 0 else f"{alpha:g} + {beta:g}"
+    return f"link {graph.src[edge]}->{graph.dst[edge]} ({cost})"
 
 
 def _closure(generators: list[IntArray], ranks: int, where: str) -> IntArray:
