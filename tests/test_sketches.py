@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from explorer.core.nic_lanes import nic_lanes
-from explorer.core.rank_graph import rank_graph
-from explorer.core.sketch import Sketch, apply_sketch
+from explorer.core.rank_graph import RankGraph, rank_graph
+from explorer.core.sketch import Sketch, SwitchGroup, apply_sketch
 from explorer.core.topology import Device, Link, Topology
 from explorer.errors import InputError
 from explorer.sketches.registry import load_sketch, sketch_names
@@ -87,14 +87,17 @@ def test_published_sketch_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4])
-@pytest.mark.parametrize("name", ["ndv2-sk-1", "ndv2-sk-2", "dgx2-sk-1", "dgx2-sk-2"])
+@pytest.mark.parametrize("name", [f"{m}-sk-{k}" for m in ("ndv2", "dgx2") for k in (1, 2, 3)])
 def test_shipped_sketches_serve_any_node_count(name: str, nodes: int) -> None:
     assert name in sketch_names()
     dgx2 = name.startswith("dgx2")
     topology = machine(nodes, 16 if dgx2 else 8, None if dgx2 else MESH)
     sketch = load_sketch(name, topology)
     graph = apply_sketch(rank_graph(topology), sketch)
-    per_pair = {"ndv2-sk-1": 1, "ndv2-sk-2": 64, "dgx2-sk-1": 8, "dgx2-sk-2": 16}[name]
+    per_pair = {
+        **{"ndv2-sk-1": 1, "ndv2-sk-2": 64, "ndv2-sk-3": 8},
+        **{"dgx2-sk-1": 8, "dgx2-sk-2": 16, "dgx2-sk-3": 32},
+    }[name]
     inside = nodes * (16 * 15 if dgx2 else 32)
     assert graph.edges == inside + nodes * (nodes - 1) * per_pair
     assert all(
@@ -102,12 +105,47 @@ def test_shipped_sketches_serve_any_node_count(name: str, nodes: int) -> None:
     )
 
 
-def test_shipped_sketch_equals_the_published_one() -> None:
-    topology = machine(2, 16)
-    ours = load_sketch("dgx2-sk-1", topology)
-    theirs = load_sketch(str(DATA / "taccl_sk1-dgx2-n2.json"), topology)
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        ("dgx2-sk-1", "taccl_sk1-dgx2-n2"),
+        ("ndv2-sk-1", "taccl_sk1-ndv2-n2"),
+        ("ndv2-sk-2", "taccl_sk2-ndv2-n2"),
+        ("ndv2-sk-3", "taccl_sk3-ndv2-n2"),
+    ],
+)
+def test_shipped_sketch_equals_the_published_one(name: str, published: str) -> None:
+    dgx2 = name.startswith("dgx2")
+    topology = machine(2, 16 if dgx2 else 8, None if dgx2 else MESH)
+    ours = load_sketch(name, topology)
+    theirs = load_sketch(str(DATA / f"{published}.json"), topology)
     for field in ("senders", "relay_of", "symmetry", "enforce_ordering", "chunks_per_rank"):
         assert getattr(ours, field) == getattr(theirs, field), field
+    graph = rank_graph(topology) if dgx2 else _without_nic_ways(topology)
+    edges = [apply_sketch(graph, sketch) for sketch in (ours, theirs)]
+    assert (edges[0].src.tolist(), edges[0].dst.tolist()) == (
+        edges[1].src.tolist(),
+        edges[1].dst.tolist(),
+    )
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 5])
+def test_round_robin_nodes_talk_to_the_next_one_only(tmp_path: Path, nodes: int) -> None:
+    topology = machine(nodes, 4)
+    yaml = load_sketch(
+        write(tmp_path, "senders: {0: [1], 2: [3]}\nmulti_node: round-robin", "k.yaml"), topology
+    )
+    text = """{"nnodes": %d, "internode_sketch": {"strategy": "round-robin",
+        "internode_conn": {"0": [1], "2": [3]}}}"""
+    taccl = load_sketch(write(tmp_path, text % nodes), topology)
+    for sketch in (yaml, taccl):
+        graph = apply_sketch(rank_graph(topology), sketch)
+        pairs = zip(graph.src.tolist(), graph.dst.tolist(), strict=True)
+        crossing = {(a, b) for a, b in pairs if a // 4 != b // 4}
+        wanted = {
+            (4 * k + a, (4 * k + 4) % (4 * nodes) + a + 1) for k in range(nodes) for a in (0, 2)
+        }
+        assert crossing == wanted
 
 
 @pytest.mark.parametrize(
@@ -190,6 +228,39 @@ def test_c58_one_node_needs_no_internode_part(tmp_path: Path) -> None:
         ("switches: [{ranks: all, policy: uc-mim}]", "k.yaml", "did you mean 'uc-min'"),
         ("a: &a [*a]", "k.yaml", "k.yaml"),
         ("\x00\x01", "k.yaml", "k.yaml"),
+        ("multi_node: round-robbin", "k.yaml", "multi_node: got 'round-robbin', did you mean"),
+        ("chunks: 1025", "k.yaml", "chunks: got 1025, expected 1 to 1024"),
+        ("time_limit_s: .inf", "k.yaml", "time_limit_s: got inf"),
+        ("gap: .nan", "k.yaml", "gap: got nan"),
+        ("nodes: 4", "k.yaml", "k.yaml: nodes: the sketch is for 4 nodes, got 2"),
+        ("enforce_ordering: maybe", "k.yaml", "enforce_ordering: got 'maybe'"),
+        ("senders: {0: []}", "k.yaml", 'senders."0": rank 0 sends to nobody'),
+        (
+            "senders: {0: [1]}\nrelay: {0: [0, 1, 2, 3], 3: [4, 5, 6, 7]}",
+            "k.yaml",
+            'relay."3": the chunks of ranks 4, 5, 6, 7 leave through rank 3, which senders',
+        ),
+        (
+            '{"internode_sketch": {"internode_conn": {"1": [0]}, "gpus_to_sender_rev_map":'
+            ' {"0": [0, 1, 2, 3, 4, 5, 6, 7]}}}',
+            "k.json",
+            'internode_sketch.gpus_to_sender_rev_map."0": the chunks of ranks 0, 1, 2, 3, 4',
+        ),
+        (
+            '{"hyperparameters": {"input_chunkup": 1e9}}',
+            "k.json",
+            "hyperparameters.input_chunkup: got",
+        ),
+        (
+            '{"parameters": {"routing": {"TimeLimit": NaN}}}',
+            "k.json",
+            "parameters.routing.TimeLimit: got nan",
+        ),
+        (
+            '{"parameters": {"ordering": {}}}',
+            "k.json",
+            "parameters.ordering: unknown key",
+        ),
     ],
 )
 def test_bad_sketch_is_refused_with_its_place(
@@ -211,3 +282,103 @@ def test_unequal_nodes_are_refused() -> None:
     graph = rank_graph(Topology("odd", devices, links))
     with pytest.raises(InputError, match="equal nodes"):
         apply_sketch(graph, Sketch("any"))
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "expected"),
+    [
+        # links that the mesh does not have
+        (
+            "node_links: [[0, 1], [0, 5], [1, 4], [0, 2], [0, 3]]",
+            "k.yaml",
+            "k.yaml: node_links: no link inside a node joins local ranks 0 and 5, 1 and 4",
+        ),
+        (
+            "switches: [{ranks: [0, 1, 2, 3]}, {ranks: [2, 3, 4]}]",
+            "k.yaml",
+            "k.yaml: switches[1]: no link or switch inside a node joins local ranks 2 and 4, 3",
+        ),
+        (
+            '{"intranode_sketch": {"strategy": "switch", "switches": [[0, 1, 2, 3, 4, 5, 6, 7]],'
+            ' "switch_hyperedge_strategy": ["uc-min"]}, "internode_sketch":'
+            ' {"internode_conn": "direct-map"}}',
+            "k.json",
+            "k.json: intranode_sketch.switches[0]: no link or switch inside a node joins local"
+            " ranks 0 and 5, 0 and 6, 0 and 7, 1 and 4 (8 more pairs)",
+        ),
+        # switches that contradict themselves and each other
+        ("switches: [{ranks: [3, 1, 3]}]", "k.yaml", "switches[0]: names local ranks 3 more than"),
+        ("switches: [{ranks: [5]}]", "k.yaml", "switches[0]: joins 5, expected two ranks"),
+        (
+            "switches: [{ranks: [0, 1, 2], policy: uc-min}, {ranks: [1, 2, 3], policy: uc-max}]",
+            "k.yaml",
+            "switches[1]: policy uc-max for ranks 1, 2, uc-min in switches[0]",
+        ),
+        # symmetries that other items do not have
+        (
+            "relay: {0: [0, 1, 2, 3], 4: [4, 5, 6, 7]}\nsymmetry: [[8, all], [2, 8]]",
+            "k.yaml",
+            "symmetry[1]: takes rank 0, whose chunks leave through 0, to rank 2, whose chunks leave"
+            " through 0 and not 2, by relay",
+        ),
+        (
+            "switches: [{ranks: [0, 1, 2, 3], policy: uc-min}]\nnode_links: [[4, 5]]"
+            "\nsymmetry: [[4, 8]]",
+            "k.yaml",
+            "symmetry[0]: takes the switch of ranks 0 and 1 to ranks 4 and 5, which have none of"
+            " its policy in switches",
+        ),
+        # what leaves ranks alone, inside a node or between nodes
+        (
+            "node_links: [[0, 1]]\nsenders: {0: [1]}",
+            "k.yaml",
+            "k.yaml: node_links: ranks 0-1, 8-9 cannot reach 2-7, 10-15",
+        ),
+        (
+            '{"internode_sketch": {"internode_conn": {}}}',
+            "k.json",
+            "internode_sketch.internode_conn: ranks 0-7 cannot reach 8-15",
+        ),
+        ("senders: {}", "k.yaml", "senders: ranks 0-7 cannot reach 8-15"),
+    ],
+)
+def test_clash_names_the_item_and_the_ranks(
+    tmp_path: Path, text: str, name: str, expected: str
+) -> None:
+    topology = machine(2, 8, MESH)
+    path = write(tmp_path, text, name)
+    with pytest.raises(InputError) as caught:
+        apply_sketch(_without_nic_ways(topology), load_sketch(path, topology))
+    assert expected in str(caught.value)
+
+
+def _without_nic_ways(topology: Topology) -> RankGraph:
+    """Direct edges but for those over the NIC of the own node."""
+    graph = rank_graph(topology)
+    joined = {pair for a, b in MESH for pair in ((a, b), (b, a))}
+    keep = [
+        bool(inter) or (a % 8, b % 8) in joined
+        for a, b, inter in zip(graph.src, graph.dst, graph.inter_node, strict=True)
+    ]
+    return graph.subgraph(np.array(keep))
+
+
+def test_sender_without_a_link_to_another_node_is_named() -> None:
+    # gpu 3 of each node is on no NIC
+    topology = machine(2, 4, [(0, 1), (1, 2), (2, 3)])
+    graph = rank_graph(topology)
+    graph = graph.subgraph(~graph.inter_node | ((graph.src % 4 != 3) & (graph.dst % 4 != 3)))
+    with pytest.raises(InputError, match=r"senders: no link goes between nodes from .* 3 to 0$"):
+        apply_sketch(graph, Sketch("k", senders=((0, 1), (3, 0))))
+
+
+def test_clashes_are_told_all_at_once() -> None:
+    sketch = Sketch(
+        "k",
+        switches=(SwitchGroup((0, 0)), SwitchGroup((1,))),
+        relay_of=(0, 0, 2, 2),
+        symmetry=((1, 4),),
+    )
+    with pytest.raises(InputError) as caught:
+        apply_sketch(rank_graph(machine(2, 4)), sketch)
+    assert len(caught.value.problems) == 4

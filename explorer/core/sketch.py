@@ -11,7 +11,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from explorer.core.rank_graph import RankGraph
+from explorer.core.sketch_clashes import clashes
 from explorer.errors import InputError, Problem
+
+_TACCL_KEYS = {
+    "nodes": "nnodes",
+    "node_links": "intranode_sketch",
+    "switches": "intranode_sketch.switches",
+    "senders": "internode_sketch.internode_conn",
+    "relay": "internode_sketch.gpus_to_sender_rev_map",
+    "symmetry": "symmetry_offsets",
+    "multi_node": "internode_sketch.strategy",
+}
 
 HYPEREDGE_POLICIES = ("uc-min", "uc-max", "free")
 """How many of a switch's links to use: as few (``uc-min``) or as many (``uc-max``) as possible."""
@@ -61,11 +72,14 @@ class Sketch:
     chunks_per_rank
         Chunks per rank; None when the caller decides.
     multi_node
-        ``relay`` (every node talks to every other) or ``round-robin``.
+        ``relay`` (every node talks to every other) or ``round-robin`` (every node talks to the next
+        one, the last to the first).
     time_limit_s, gap
         Solver limits the sketch asks for; None for the caller's.
     source
         File it was read from, for messages.
+    taccl
+        Whether that is TACCL's JSON, whose keys messages then name.
     """
 
     name: str
@@ -81,6 +95,12 @@ class Sketch:
     time_limit_s: float | None = None
     gap: float | None = None
     source: str = ""
+    taccl: bool = False
+
+    def where(self, item: str) -> str:
+        """Key path of an item in the file the sketch was read from."""
+        key = _TACCL_KEYS[item] if self.taccl else item
+        return f"{self.source or self.name}: {key}"
 
 
 def apply_sketch(graph: RankGraph, sketch: Sketch) -> RankGraph:
@@ -96,13 +116,14 @@ def apply_sketch(graph: RankGraph, sketch: Sketch) -> RankGraph:
     Raises
     ------
     InputError
-        If node sizes or counts do not fit the sketch, or it names a rank a node does not have, or
-        some rank cannot reach another over the remaining edges; all problems at once.
+        If node sizes or counts do not fit the sketch, or it names a rank a node does not have or a
+        link that the machine does not have, or its items contradict each other; all problems at
+        once. If some rank cannot reach another over the remaining edges.
     """
-    problems = _shape_problems(graph, sketch)
+    problems = _shape_problems(graph, sketch) or clashes(graph, sketch)
     if problems:
         raise InputError(problems)
-    per_node = _gpus_per_node(graph)
+    per_node = gpus_per_node(graph)
     local_src, local_dst = graph.src % per_node, graph.dst % per_node
     inter = graph.inter_node
     allowed = np.ones((per_node, per_node), dtype=np.bool_)
@@ -116,11 +137,31 @@ def apply_sketch(graph: RankGraph, sketch: Sketch) -> RankGraph:
     for src, dst in sketch.senders or ():
         crossing[src, dst] = True
     keep = np.where(inter, crossing[local_src, local_dst], allowed[local_src, local_dst])
+    if sketch.multi_node == "round-robin":
+        ahead = (graph.dst // per_node - graph.src // per_node) % (graph.ranks // per_node)
+        keep &= ~inter | (ahead == 1)
     kept = graph.subgraph(keep)
     unreachable = unreachable_ranks(kept)
     if unreachable:
-        raise InputError(Problem(sketch.source or sketch.name, unreachable))
+        raise InputError(Problem(_cutting_item(kept, sketch), unreachable))
     return kept
+
+
+def _cutting_item(graph: RankGraph, sketch: Sketch) -> str:
+    """Key path of the item that leaves ranks unreachable: in a node, or between them."""
+    per_node = gpus_per_node(graph)
+    inside = ~graph.inter_node
+    node = graph.src // per_node
+    for k in range(graph.ranks // per_node):
+        of_node = inside & (node == k)
+        ways = set(zip(graph.src[of_node].tolist(), graph.dst[of_node].tolist(), strict=True))
+        for turned in (ways, {(b, a) for a, b in ways}):
+            out: list[list[int]] = [[] for _ in range(graph.ranks)]
+            for a, b in sorted(turned):
+                out[a].append(b)
+            if len(_reach(out, k * per_node)) < per_node:
+                return sketch.where("switches" if sketch.switches else "node_links")
+    return sketch.where("senders")
 
 
 def unreachable_ranks(graph: RankGraph) -> str:
@@ -169,18 +210,18 @@ def _reach(neighbours: list[list[int]], start: int) -> set[int]:
     return seen
 
 
-def _gpus_per_node(graph: RankGraph) -> int:
+def gpus_per_node(graph: RankGraph) -> int:
+    """Most ranks that a node has."""
     return int(np.bincount(graph.node_of).max())
 
 
 def _shape_problems(graph: RankGraph, sketch: Sketch) -> list[Problem]:
-    where = sketch.source or sketch.name
     counts = np.bincount(graph.node_of)
     counts = counts[counts > 0]
     if len(set(counts.tolist())) > 1 or np.any(np.diff(graph.node_of) < 0):
         return [
             Problem(
-                where,
+                sketch.source or sketch.name,
                 f"nodes have {sorted(set(counts.tolist()))} GPUs; a sketch needs equal nodes with"
                 " consecutive ranks",
             )
@@ -189,21 +230,21 @@ def _shape_problems(graph: RankGraph, sketch: Sketch) -> list[Problem]:
     if sketch.nodes is not None and sketch.nodes != len(counts):
         problems.append(
             Problem(
-                f"{where}: nnodes",
+                sketch.where("nodes"),
                 f"the sketch is for {sketch.nodes} nodes, the topology has {len(counts)}",
             )
         )
     per_node = int(counts[0])
     named = {
         "node_links": [r for pair in sketch.node_links or () for r in pair],
-        "intranode_sketch.switches": [r for s in sketch.switches for r in s.ranks],
-        "internode_sketch.internode_conn": [r for pair in sketch.senders or () for r in pair],
-        "internode_sketch.gpus_to_sender_rev_map": list(sketch.relay_of or ()),
+        "switches": [r for s in sketch.switches for r in s.ranks],
+        "senders": [r for pair in sketch.senders or () for r in pair],
+        "relay": list(sketch.relay_of or ()),
     }
-    for key, ranks in named.items():
+    for item, ranks in named.items():
         problems += [
             Problem(
-                f"{where}: {key}",
+                sketch.where(item),
                 f"local rank {rank} does not exist, a node has ranks 0-{per_node - 1}",
             )
             for rank in sorted(set(ranks))
@@ -211,9 +252,6 @@ def _shape_problems(graph: RankGraph, sketch: Sketch) -> list[Problem]:
         ]
     if sketch.relay_of is not None and len(sketch.relay_of) != per_node:
         problems.append(
-            Problem(
-                f"{where}: internode_sketch.gpus_to_sender_rev_map",
-                f"maps {len(sketch.relay_of)} of {per_node} local ranks",
-            )
+            Problem(sketch.where("relay"), f"maps {len(sketch.relay_of)} of {per_node} local ranks")
         )
     return problems

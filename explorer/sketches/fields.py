@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from explorer.errors import Problem, nearest
 
 Pairs = tuple[tuple[int, int], ...]
+
+MAX_CHUNKS = 1024
+"""Chunks per rank at most, as on the command line."""
 
 
 class Fields:
@@ -49,12 +53,44 @@ class Fields:
             self.problem(key, f"got {value!r}, {nearest(str(value), words)}")
         return str(value)
 
-    def count(self, value: object, key: str) -> int:
+    def count(self, value: object, key: str, most: int | None = None) -> int:
         """Take a whole number of at least 1."""
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             self.problem(key, f"got {value!r}, expected a whole number of at least 1")
             return 1
+        if most is not None and value > most:
+            self.problem(key, f"got {value}, expected 1 to {most}")
+            return 1
         return value
+
+    def chunks(self, value: object, key: str) -> int:
+        """Take a number of chunks per rank."""
+        return self.count(value, key, MAX_CHUNKS)
+
+    def nodes(self, value: object, key: str) -> int:
+        """Take the node count a sketch is made for; it must be the machine's."""
+        nodes = self.count(value, key)
+        have = self.ranks // self.per_node
+        if nodes != have:
+            self.problem(key, f"the sketch is for {nodes} nodes, got {have}")
+        return nodes
+
+    def flag(self, value: object, key: str) -> bool:
+        """Take true or false."""
+        if not isinstance(value, bool):
+            self.problem(key, f"got {value!r}, expected true or false")
+        return bool(value)
+
+    def number(self, value: object, key: str) -> float | None:
+        """Take a finite number of at least 0."""
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, (int, float))
+            or not 0 <= value < math.inf
+        ):
+            self.problem(key, f"got {value!r}, expected a number >= 0")
+            return None
+        return float(value)
 
     def local(self, value: object, key: str) -> int:
         """Take a local rank; text digits count, as JSON keys are text."""
@@ -93,6 +129,8 @@ class Fields:
         for name, receivers in value.items():
             path = f'{key}."{name}"'
             sender = self.local(name, path)
+            if receivers == []:
+                self.problem(path, f"rank {sender} sends to nobody, expected local ranks")
             pairs += [(sender, receiver) for receiver in self.locals(receivers, path)]
         return tuple(sorted(set(pairs)))
 
@@ -118,6 +156,21 @@ class Fields:
         if len(self.problems) > before:
             return None
         return tuple(relay[rank] for rank in range(self.per_node))
+
+    def relays_send(
+        self, relay: tuple[int, ...] | None, senders: Pairs | None, keys: tuple[str, str]
+    ) -> None:
+        """Check that whoever relays also sends; ``keys`` are those of relays and senders."""
+        if relay is None or senders is None:
+            return
+        sending = {sender for sender, _ in senders}
+        for sender in sorted(set(relay) - sending):
+            owners = ", ".join(str(r) for r, s in enumerate(relay) if s == sender)
+            self.problem(
+                f'{keys[0]}."{sender}"',
+                f"the chunks of ranks {owners} leave through rank {sender}, which {keys[1]}"
+                " connects to no other node",
+            )
 
     def symmetry(self, value: object, key: str) -> tuple[tuple[int, int], ...]:
         """Take [offset, span] pairs; span ``all`` is every rank. Identities are dropped."""

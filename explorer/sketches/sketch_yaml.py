@@ -50,26 +50,22 @@ def read_sketch_yaml(path: Path, ranks: int, per_node: int) -> Sketch:
     if "senders" in top:
         senders = fields.senders(top["senders"], "senders")
     relay = fields.relays(top["relay"], "relay") if "relay" in top else None
-    ordered = top.get("enforce_ordering", False)
-    if not isinstance(ordered, bool):
-        fields.problem("enforce_ordering", f"got {ordered!r}, expected true or false")
+    ordered = fields.flag(top.get("enforce_ordering", False), "enforce_ordering")
     multi_node = fields.word(top.get("multi_node", "relay"), ("relay", "round-robin"), "multi_node")
-    nodes = fields.count(top["nodes"], "nodes") if "nodes" in top else None
-    if nodes is not None and nodes * per_node != ranks:
-        fields.problem("nodes", f"the sketch is for {nodes} nodes, got {ranks // per_node}")
+    fields.relays_send(relay, senders, ("relay", "senders"))
     sketch = Sketch(
         name=str(top.get("name", path.stem)),
-        nodes=nodes,
+        nodes=fields.nodes(top["nodes"], "nodes") if "nodes" in top else None,
         node_links=_node_links(fields, top),
         switches=_switches(fields, top.get("switches", [])),
         senders=senders,
         relay_of=relay,
-        enforce_ordering=bool(ordered),
+        enforce_ordering=ordered,
         symmetry=fields.symmetry(top.get("symmetry", []), "symmetry"),
-        chunks_per_rank=fields.count(top["chunks"], "chunks") if "chunks" in top else None,
+        chunks_per_rank=fields.chunks(top["chunks"], "chunks") if "chunks" in top else None,
         multi_node=multi_node,
-        time_limit_s=_number(fields, top, "time_limit_s"),
-        gap=_number(fields, top, "gap"),
+        time_limit_s=_limit(fields, top, "time_limit_s"),
+        gap=_limit(fields, top, "gap"),
         source=path.name,
     )
     if fields.problems:
@@ -129,11 +125,6 @@ def _switches(fields: Fields, value: object) -> tuple[SwitchGroup, ...]:
     return tuple(groups)
 
 
-def _number(fields: Fields, top: dict[str, object], key: str) -> float | None:
+def _limit(fields: Fields, top: dict[str, object], key: str) -> float | None:
     value = top.get(key)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
-        fields.problem(key, f"got {value!r}, expected a number >= 0")
-        return None
-    return float(value)
+    return None if value is None else fields.number(value, key)

@@ -41,13 +41,11 @@ def read_taccl_sketch(path: Path, ranks: int, per_node: int) -> Sketch:
     """
     fields = Fields(path.name, ranks, per_node)
     top = fields.only(_load(path, fields), _TOP)
-    nodes = fields.count(top["nnodes"], "nnodes") if "nnodes" in top else None
-    if nodes is not None and nodes * per_node != ranks:
-        fields.problem("nnodes", f"the sketch is for {nodes} nodes, got {ranks // per_node}")
+    nodes = fields.nodes(top["nnodes"], "nnodes") if "nnodes" in top else None
     switches = _intranode(fields, top.get("intranode_sketch", {"strategy": "none"}))
     senders, relay, ordered, multi_node = _internode(fields, top.get("internode_sketch"))
     hyper = fields.only(top.get("hyperparameters", {}), ("input_chunkup",), "hyperparameters")
-    chunks = fields.count(hyper.get("input_chunkup", 1), "hyperparameters.input_chunkup")
+    chunks = fields.chunks(hyper.get("input_chunkup", 1), "hyperparameters.input_chunkup")
     symmetry = fields.symmetry(top.get("symmetry_offsets", []), "symmetry_offsets")
     limit, gap = _parameters(fields, top.get("parameters", {}))
     if fields.problems:
@@ -66,6 +64,7 @@ def read_taccl_sketch(path: Path, ranks: int, per_node: int) -> Sketch:
         time_limit_s=limit,
         gap=gap,
         source=path.name,
+        taccl=True,
     )
 
 
@@ -133,18 +132,9 @@ def _internode(
     relay = None
     if "gpus_to_sender_rev_map" in table:
         relay = fields.relays(table["gpus_to_sender_rev_map"], f"{key}.gpus_to_sender_rev_map")
-    ordered = table.get("enforce_ordering", False)
-    if not isinstance(ordered, bool):
-        fields.problem(f"{key}.enforce_ordering", f"got {ordered!r}, expected true or false")
-    if relay is not None and senders is not None:
-        for owner, sender in enumerate(relay):
-            if all(pair[0] != sender for pair in senders):
-                fields.problem(
-                    f'{key}.gpus_to_sender_rev_map."{sender}"',
-                    f"rank {owner} leaves through rank {sender}, which internode_conn connects"
-                    " to no other node",
-                )
-    return senders, relay, bool(ordered), strategy
+    ordered = fields.flag(table.get("enforce_ordering", False), f"{key}.enforce_ordering")
+    fields.relays_send(relay, senders, (f"{key}.gpus_to_sender_rev_map", f"{key}.internode_conn"))
+    return senders, relay, ordered, strategy
 
 
 def _parameters(fields: Fields, value: object) -> tuple[float | None, float | None]:
@@ -154,10 +144,7 @@ def _parameters(fields: Fields, value: object) -> tuple[float | None, float | No
     for stage in ("scheduler", "routing"):
         table = fields.only(stages.get(stage, {}), ("MIPGaps", "TimeLimit"), f"parameters.{stage}")
         for name, number in table.items():
-            if isinstance(number, bool) or not isinstance(number, (int, float)) or number < 0:
-                fields.problem(
-                    f"parameters.{stage}.{name}", f"got {number!r}, expected a number >= 0"
-                )
-            else:
-                found[name] = float(number)
+            limit = fields.number(number, f"parameters.{stage}.{name}")
+            if limit is not None:
+                found[name] = limit
     return found.get("TimeLimit"), found.get("MIPGaps")
