@@ -6,7 +6,8 @@ from pathlib import Path
 
 from explorer.core.topology import Topology
 from explorer.errors import InputError, Problem
-from explorer.topologies.readers import NOT_TOPOLOGIES, READERS
+from explorer.topologies.foreign import foreign
+from explorer.topologies.readers import READERS
 from explorer.topologies.registry import BUILDERS, build_topology, systems_folder
 from explorer.topologies.source import read_source
 
@@ -60,11 +61,12 @@ def read_topology(path: Path, nodes: int | None = None, *, sized: bool = True) -
     for reader in READERS:
         if reader.recognises(source):
             return reader.read(source, nodes, sized)
-    for mark, what in NOT_TOPOLOGIES.items():
-        if mark in source.text:
-            raise InputError(Problem(source.name, f"this is {what}"))
+    what = foreign(source)
+    if what is not None:
+        raise InputError(Problem(source.name, f"this is {what}"))
     known = ", ".join(reader.name for reader in READERS)
     first = source.text.strip().splitlines()[0][:60]
+    line = source.text[: len(source.text) - len(source.text.lstrip())].count("\n") + 1
     raise InputError(
-        Problem(source.name, f"in no known topology format ({known}); it starts with {first!r}")
+        Problem(source.at(line), f"in no known topology format ({known}); it starts with {first!r}")
     )

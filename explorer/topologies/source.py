@@ -51,12 +51,21 @@ def read_source(path: Path) -> Source:
         size = path.stat().st_size
         if size > MAX_BYTES:
             raise InputError(Problem(name, f"has {size} bytes, at most {MAX_BYTES} are read"))
-        text = path.read_bytes().decode("utf-8-sig")
+        data = path.read_bytes()
+        # PowerShell's redirection writes UTF-16.
+        utf16 = data[:2] in (b"\xff\xfe", b"\xfe\xff") and len(data) % 2 == 0
+        text = data.decode("utf-16" if utf16 else "utf-8-sig")
     except OSError as error:
         reason = error.strerror or str(error)
         raise InputError(Problem(name, f"cannot be read: {reason}")) from None
     except UnicodeDecodeError as error:
-        raise InputError(Problem(name, f"is not UTF-8 text (byte {error.start})")) from None
+        raise InputError(
+            Problem(
+                name,
+                f"is not UTF-8 text (byte {error.start}); a binary file such as a Chakra trace"
+                " describes no machine",
+            )
+        ) from None
     if not text.strip():
         raise InputError(Problem(name, "is empty, expected a topology"))
     return Source(name, text)
