@@ -71,6 +71,7 @@ def command(
         dialect=dialect,
         time_limit_s=time_limit,
     )
+    _interrupt_on_sigterm()
     result = evaluate_point(point)
     row = dict(result.row)
     row["program_time_us"] = row.pop("time_us")
@@ -85,6 +86,21 @@ def command(
         _print(row)
     if result.program is None:
         note(f"not lowered for {dialect}: {row['not_lowered']}")
+
+
+def _interrupt_on_sigterm() -> None:
+    """Treat the first SIGTERM like Ctrl-C: synthesis ends with the best it has, which is written.
+
+    A second one ends the process.
+    """
+    import signal
+    from types import FrameType
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
 
 
 def _chunks(text: str | None) -> int | None:

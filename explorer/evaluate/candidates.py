@@ -124,27 +124,31 @@ def synthesized_candidate(
     stages = tuple(asdict(stage) for stage in result.stages)
     best: Candidate | None = None
     refusals: list[str] = []
-    for schedule in result.candidates:
-        plan_us = schedule.makespan_us
-        for name, lowered in _lowered(schedule, left.graph, point):
-            if best is not None and _time_us(best) <= plan_us * (1 + 1e-9):
-                break  # a program follows its plan at best, and this plan promises no more
-            program = _within_safe_sizes(lowered, point.dialect)
-            reason = _unfit(program, point)
-            if reason:
-                refusals.append(reason)
-                continue
-            row = _simulated(program, point, left)
-            if best is None or _rank(row, program) < _rank(best.simulated, best.program):
-                best = Candidate(
-                    program, None, schedule.makespan_us, name, row, stages, result.limited, 0.0
-                )
+    limited = result.limited
+    try:
+        for schedule in result.candidates:
+            plan_us = schedule.makespan_us
+            for name, lowered in _lowered(schedule, left.graph, point):
+                if best is not None and _time_us(best) <= plan_us * (1 + 1e-9):
+                    break  # a program follows its plan at best, and this plan promises no more
+                program = _within_safe_sizes(lowered, point.dialect)
+                reason = _unfit(program, point)
+                if reason:
+                    refusals.append(reason)
+                    continue
+                row = _simulated(program, point, left)
+                if best is None or _rank(row, program) < _rank(best.simulated, best.program):
+                    best = Candidate(program, None, plan_us, name, row, stages, limited, 0.0)
+    except KeyboardInterrupt:
+        if best is None:
+            raise
+        limited = True
     seconds = time.perf_counter() - started
     if best is None:
         plan = result.candidates[0].makespan_us
         reason = sorted(refusals)[0] if refusals else "no lowering was offered"
         return Candidate(None, reason, plan, "", {}, stages, result.limited, seconds)
-    return replace(best, seconds=seconds)
+    return replace(best, seconds=seconds, limited=limited)
 
 
 @lru_cache(maxsize=8)
