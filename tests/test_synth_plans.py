@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -206,6 +208,19 @@ def test_a_time_limit_still_gives_a_schedule_and_says_so() -> None:
     assert found.limited
     assert found.schedule.makespan_us > 0
     assert "time limit" in {stage.status for stage in found.stages}
+
+
+def test_ctrl_c_keeps_the_best_schedule() -> None:
+    # Every arc of a switch of 14 with 2 chunks makes routing take seconds.
+    edges = [(a, b, 0.3, 1.0 + (a * b) % 5) for a in range(14) for b in range(14) if a != b]
+    graph = graph_of(14, edges, ports=True)
+    plan(ring(3), "allgather")  # the kernel is compiled before the clock starts
+    press = threading.Timer(0.4, signal.raise_signal, [signal.SIGINT])
+    press.start()
+    found = plan(graph, "allgather", chunks=2)
+    press.join()
+    assert found.limited
+    assert "interrupted" in {stage.status for stage in found.stages}
 
 
 def test_a_sketch_can_limit_the_solver() -> None:

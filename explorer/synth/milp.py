@@ -118,7 +118,8 @@ class _Run:
             if not self.search.found and not self.schedules:
                 raise
             self.interrupted = True
-            self.stages.append(Stage("ordering", "interrupted", self._best_us()))
+            if all(stage.status != "interrupted" for stage in self.stages):
+                self.stages.append(Stage("ordering", "interrupted", self._best_us()))
         candidates = self._candidates()
         if not candidates:
             raise InfeasibleError(
@@ -154,6 +155,8 @@ class _Run:
         self.stages.append(stage)
         self.bound = max(self.bound, stage.bound or 0.0)
         self.search.goal_us = self.bound
+        if stage.status == "interrupted":
+            raise KeyboardInterrupt
 
     def _route(self) -> None:
         """Routes by MILP, then list schedules of the trees, and of the trees between nodes only."""
@@ -196,9 +199,9 @@ class _Run:
             result = solve_scheduling(
                 self.instance, order.messages, order.makespan_us, limits, self.progress
             )
-            self.stages.append(result.stage)
             if result.messages is not None:
                 self._keep(result.messages)
+            self._note(result.stage)
 
     def _climb(self, seed: int) -> None:
         self.search.climb(CLIMB_WORK, STALE_WORK, seed)

@@ -75,10 +75,14 @@ def _collecting(problem: Problem, limits: Limits, seed: int, spread: Spread) -> 
     )
     found = spread(backwards, limits)
     schedules = [reverse(schedule, graph) for schedule in found.candidates]
-    if schedules[0].sends:
-        schedules += _listed(problem, schedules[:MAX_TREES], seed)
+    limited = found.limited
+    if schedules[0].sends and not limited:
+        try:
+            schedules += _listed(problem, schedules[:MAX_TREES], seed)
+        except KeyboardInterrupt:
+            limited = True
     schedules.sort(key=lambda schedule: schedule.makespan_us)
-    return replace(found, candidates=tuple(schedules[:MAX_CANDIDATES]))
+    return replace(found, candidates=tuple(schedules[:MAX_CANDIDATES]), limited=limited)
 
 
 def _listed(problem: Problem, known: list[Schedule], seed: int) -> list[Schedule]:
@@ -129,6 +133,9 @@ def _all_reduce(problem: Problem, limits: Limits, seed: int, spread: Spread) -> 
         for name in ("reducescatter", "allgather")
     }
     collecting = _collecting(parts["reducescatter"], half, seed, spread)
+    if any(stage.status == "interrupted" for stage in collecting.stages):
+        # Ctrl-C is no reason to end with half an AllReduce, but to be quick about the rest.
+        half = replace(half, time_limit_s=0.01)
     spreading = spread(parts["allgather"], half)
     pairs = product(collecting.candidates[:MAX_PAIRS], spreading.candidates[:MAX_PAIRS])
     joined = [compose(first, second, problem.graph) for first, second in pairs]
