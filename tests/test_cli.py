@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from explorer.cli.main import main
+from explorer.cli.synth import _sigterm_interrupts
 
 Run = Callable[..., tuple[int, str, str]]
 SYNTH = """topology ranks collective requested_bytes size_bytes time_unit method sketch
@@ -172,6 +174,27 @@ def test_wrong_program_ends_with_4_and_names_the_cycle(explorer: Run, tmp_path: 
     code, out, err = explorer("simulate", path, "-t", "full:2", "--size", "1M")
     assert code == 4
     assert "gpu 0 tb 0 step 0" in err
+
+
+def test_c38_a_short_limit_still_gives_a_verified_program(explorer: Run) -> None:
+    asked = ("-t", "dgx2", "--nodes", 2, "-c", "alltoall", "--size", "1M", "--time-limit", "0.01")
+    code, out, err = explorer("synth", *asked, "--json")
+    assert code == 0, err
+    row = json.loads(out)
+    assert row["limited"] is True
+    assert row["program_time_us"] >= row["bound_us"] > 0
+
+
+def test_c49_sigterm_is_an_interrupt_during_synthesis_only(explorer: Run) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with _sigterm_interrupts():
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) == before
+    code, _, err = explorer("synth", "-t", "ring:4", "-c", "allgather", "--size", "1M")
+    assert code == 0, err
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_help_does_not_import_what_it_does_not_need() -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -71,8 +75,8 @@ def command(
         dialect=dialect,
         time_limit_s=time_limit,
     )
-    _interrupt_on_sigterm()
-    result = evaluate_point(point)
+    with _sigterm_interrupts():
+        result = evaluate_point(point)
     row = dict(result.row)
     row["program_time_us"] = row.pop("time_us")
     row["time_us"] = row.pop("plan_time_us")
@@ -88,19 +92,22 @@ def command(
         note(f"not lowered for {dialect}: {row['not_lowered']}")
 
 
-def _interrupt_on_sigterm() -> None:
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
     """Treat the first SIGTERM like Ctrl-C: synthesis ends with the best it has, which is written.
 
     A second one ends the process.
     """
-    import signal
-    from types import FrameType
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, interrupt)
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _chunks(text: str | None) -> int | None:
