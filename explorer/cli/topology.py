@@ -49,10 +49,10 @@ def show(
     as_json: options.Json = False,
 ) -> None:
     """Describe one machine."""
+    from explorer.topologies.combine import combine
     from explorer.topologies.describe import link_table, nic_table, route_text, show_text
-    from explorer.topologies.load import load_topology
 
-    topology = load_topology(spec, nodes)
+    topology = combine([spec], nodes)
     table = link_table(topology)
     if as_json:
         print_json(
@@ -82,22 +82,68 @@ def show(
 
 @app.command(
     "import",
-    help="Convert any known topology format to our YAML.",
-    epilog="Example: explorer topology import topo-ndv2-1MB.json --nodes 2 -o ndv2x2.yaml",
+    help="Convert any known topology formats to our YAML; several files are combined.",
+    epilog="Example: explorer topology import smi.txt topology.conf --nic 400Gb/s -o cluster.yaml",
 )
 def import_file(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Topology file.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE…",
+            help="Topology files: of one machine (compared), of its network, or both.",
+        ),
+    ],
     nodes: options.Nodes = None,
+    prefer: Annotated[
+        str | None, typer.Option("--prefer", help="File that wins where files disagree.")
+    ] = None,
+    rails: Annotated[
+        bool, typer.Option("--rails", help="NIC i of every node on leaf switch i.")
+    ] = False,
+    leaf: Annotated[int | None, typer.Option("--leaf", help="Nodes below a leaf switch.")] = None,
+    oversubscription: Annotated[
+        float, typer.Option("--oversubscription", help="NICs below a leaf per uplink.")
+    ] = 1.0,
+    nvlink: Annotated[
+        str | None, typer.Option("--nvlink", help="Rate of one NVLink or xGMI lane: 50GB/s.")
+    ] = None,
+    pcie: Annotated[
+        str | None, typer.Option("--pcie", help="Rate of PCIe x16 links: 52GB/s.")
+    ] = None,
+    nic: Annotated[
+        str | None, typer.Option("--nic", help="Rate of NICs and cables: 400Gb/s.")
+    ] = None,
+    gpus: Annotated[
+        str | None, typer.Option("--gpus", help="Only these ranks, as 0-2,5; others are idle.")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File to write; default stdout.")
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Read a file and write it as YAML."""
-    from explorer.topologies.load import read_topology
+    """Read files and write them as one YAML."""
+    from explorer.topologies.adjust import parse_gpus, with_leaves, with_rates
+    from explorer.topologies.combine import combine
+    from explorer.topologies.subset import subset
     from explorer.topologies.topology_write import topology_yaml
+    from explorer.units import parse_rate_gbs
 
-    topology = read_topology(file, nodes)
+    def rate(text: str | None, option: str) -> float | None:
+        return None if text is None else parse_rate_gbs(text, option)
+
+    topology = combine(files, nodes, prefer=prefer)
+    if rails or leaf is not None or oversubscription != 1.0:
+        topology = with_leaves(
+            topology, rails=rails, per_leaf=leaf, oversubscription=oversubscription
+        )
+    topology = with_rates(
+        topology,
+        nvlink_gbs=rate(nvlink, "--nvlink"),
+        pcie_gbs=rate(pcie, "--pcie"),
+        nic_gbs=rate(nic, "--nic"),
+    )
+    if gpus is not None:
+        topology = subset(topology, parse_gpus(gpus))
     text = topology_yaml(topology)
     if output is not None:
         try:

@@ -137,6 +137,9 @@ class Draft:
         ends = self.names(table["to"], f"{what}.to")
         starred = any("n*/" in name for name in (*starts, *ends))
         pairs: list[tuple[str, str]] = []
+        if not starts or not ends:
+            self.fields.problem(line, f"{what}: {'to' if starts else 'from'} names no device")
+            return []
         if len(starts) == 1 or len(ends) == 1:
             count = max(len(starts), len(ends))
             starts, ends = (

@@ -125,7 +125,7 @@ def _next_level(wiring: Wiring, groups: list[Group], switches: list[str]) -> lis
             groups[i].up = sorted(up.get(i, []), key=lambda gbs: -(gbs or 0.0))
         name = above[0] if above else f"{groups[own[0]].name}+"
         if len(above) > 1:
-            name = f"{above[0]}..{above[-1]}"
+            name = f"{above[0]} to {above[-1]}"
         every = [s for i in own for s in groups[i].switches] + above
         result.append(Group(name, every, [groups[i] for i in own]))
     return result
@@ -225,7 +225,8 @@ class _Plan:
         self._ports: dict[str, list[_Station]] = {}
 
     def device(self, name: str) -> int:
-        self.devices.append(Device(name, "switch", -1))
+        # Our YAML reads "a1..a4" as a range.
+        self.devices.append(Device(name.replace("..", "-"), "switch", -1))
         return len(self.devices) - 1
 
     def both(self, a: int, b: int, alpha_us: float, gbs: float) -> None:
@@ -240,7 +241,7 @@ class _Plan:
         name = self.topology.devices[nic.device].name.replace("/", ".")
         station = self.device(f"{switch}/{name}")
         self.both(self.position[nic.device], station, nic.alpha_us, gbs)
-        self._ports.setdefault(switch, []).append(_Station(station, gbs, 1))
+        self._ports.setdefault(switch, []).append(_Station(station, gbs, port.nics))
 
     def group(self, group: Group) -> list[_Station]:
         """Add a group and what is below; returns where the cables upward start."""
@@ -261,10 +262,13 @@ class _Plan:
         tops: list[_Station] = []
         if not stations or not rates:
             return stations
-        for j, rate in enumerate(rates[: len(stations)]):
-            cables = min(len(rates), len(stations))
-            own = [s for i, s in enumerate(stations) if i * cables // len(stations) == j]
-            gbs = rate or max(s.gbs for s in own)
+        tops_count = min(len(rates), len(stations))
+        for j, rate in enumerate(rates[:tops_count]):
+            own = [s for i, s in enumerate(stations) if i * tops_count // len(stations) == j]
+            nics = sum(station.nics for station in own)
+            # A message keeps to one cable; only NICs that count as one use several at a time.
+            cables = min(len(rates) // tops_count, nics)
+            gbs = cables * (rate or max(station.gbs / station.nics for station in own))
             alpha = self.wiring.hop_alpha_us
             top = self.device(f"{child.name}/up{j}")
             start = own[0].device
@@ -273,7 +277,7 @@ class _Plan:
                 for station in own:
                     self.both(station.device, start, 0.0, max(gbs, station.gbs))
             self.both(start, top, alpha, gbs)
-            tops.append(_Station(top, gbs, sum(s.nics for s in own)))
+            tops.append(_Station(top, gbs, nics))
         return tops
 
     def build(self, name: str | None, notes: Sequence[str]) -> Topology:
@@ -291,7 +295,6 @@ class _Plan:
 def _tree_notes(tree: Group, wiring: Wiring, nics: Mapping[int, Sequence[NodeNic]]) -> list[str]:
     """Say what the levels are and where they block."""
     notes = []
-    per_host = dict(zip(wiring.hosts, (len(own) for own in nics.values()), strict=True))
     leaves = _leaves(tree)
     if len(leaves) > 1:
         shown = "; ".join(f"{g.name}: {short_list(g.hosts)}" for g in leaves[:8])
@@ -300,10 +303,10 @@ def _tree_notes(tree: Group, wiring: Wiring, nics: Mapping[int, Sequence[NodeNic
     ratios: dict[str, list[str]] = {}
     for leaf in leaves:
         ports = sum(
-            per_host[host]
-            * sum(p.switch == leaf.name for p in wiring.hosts[host])
-            // len(wiring.hosts[host])
-            for host in leaf.hosts
+            port.nics * max(1, len(own) // len(wiring.hosts[host]))
+            for (host, ports_of), own in zip(wiring.hosts.items(), nics.values(), strict=True)
+            for port in ports_of
+            if port.switch == leaf.name
         )
         if leaf.up:
             word = (
@@ -315,7 +318,7 @@ def _tree_notes(tree: Group, wiring: Wiring, nics: Mapping[int, Sequence[NodeNic
                 leaf.name
             )
     notes += [f"{short_list(names)}: {text}" for text, names in ratios.items()]
-    wide = [g for g in _groups(tree) if g.children and ".." in g.name]
+    wide = [g for g in _groups(tree) if g.children and " to " in g.name]
     if wide:
         notes.append(
             f"assumed: {short_list(g.name for g in wide)} act as one switch each, and a message"

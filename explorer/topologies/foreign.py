@@ -28,7 +28,8 @@ _KINDS = tuple(
             r'"reuse_resources"\s*:|"input_chunks"\s*:',
             "an MSCCL++ execution plan: steps, not links",
         ),
-        (r'^\s*"filename"\s*:\s*"\w+\.py"', "a list of MSCCL++ tests"),
+        (r'^[ \t]*"filename"\s*:\s*"\w+\.py"', "a list of MSCCL++ tests"),
+        (r"^(allreduce|allgather),:", "SimAI's table of bus bandwidths"),
         (r'"(oop_busbw|busbw|out_of_place)"', "nccl-tests results, which go to `explorer logs`"),
         (
             r"N?CCL INFO|^(\[\S+)?[NR]CCL version",
@@ -47,7 +48,6 @@ _KINDS = tuple(
         ),
         (r"^(HYBRID_TRANSFORMER|MICRO|DATA|MODEL)\w*\b", "an ASTRA-sim or SimAI workload"),
         (r"^Size,1 Node", "SimAI's table of efficiencies per size"),
-        (r"^(allreduce|allgather),:", "SimAI's table of bus bandwidths"),
         (r'\{"\w+":[^\n{}]{1,400}\}\s*\[\d', "a DeepPool layer profile"),
     )
 )

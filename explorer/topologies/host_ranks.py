@@ -38,10 +38,11 @@ def wiring_topology(wiring: Wiring, nodes: int | None) -> Topology:
         nic = machine.device("nic0", "nic", node)
         switches = {port.switch for port in ports}
         total = sum(port.gbs or DEFAULT_GBS for port in ports)
-        gbs = total if len(switches) == 1 else ports[0].gbs or DEFAULT_GBS
+        joint = len(ports) if len(switches) == 1 else 1
+        gbs = total if joint > 1 else ports[0].gbs or DEFAULT_GBS
         machine.both(gpu, nic, "pcie", generations.GPU_PCIE_ALPHA_US, gbs)
         machine.both(nic, fabric, "network", generations.NIC_ALPHA_US, gbs)
-        hosts[host] = (Port("nic0", ports[0].switch, gbs),)
+        hosts[host] = (Port("nic0", ports[0].switch, gbs, joint),)
     simple = Wiring(wiring.name, hosts, wiring.trunks, wiring.notes)
     return rewire(machine.build(_notes(wiring)), simple)
 

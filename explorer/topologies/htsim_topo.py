@@ -29,13 +29,13 @@ _TIER = (
     "queue_up",
     "queue_down",
 )
-_LOOKS = re.compile(r"^\s*Tier\s+0\s*$", re.IGNORECASE | re.MULTILINE)
+_LOOKS = re.compile(r"^[ \t]*Tier[ \t]+0[ \t]*$", re.IGNORECASE | re.MULTILINE)
 
 
 def looks_like_htsim(source: Source) -> bool:
     """Whether a line says ``Tier 0`` and another names ``Nodes``."""
     return bool(_LOOKS.search(source.text)) and bool(
-        re.search(r"^\s*Nodes\s+\d", source.text, re.IGNORECASE | re.MULTILINE)
+        re.search(r"^[ \t]*Nodes[ \t]+\d", source.text, re.IGNORECASE | re.MULTILINE)
     )
 
 

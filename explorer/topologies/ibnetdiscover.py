@@ -13,12 +13,14 @@ from explorer.topologies.host_ranks import wiring_topology
 from explorer.topologies.source import Source
 from explorer.topologies.wiring import Port, Wiring, natural
 
-_HEAD = re.compile(r'^(Switch|Ca|Rt)\s+(\d+)\s+"([^"]+)"(?:\s*#\s*"?([^"]*)"?)?')
-_PORT = re.compile(r'^\[(\d+)\](?:\([^)]*\))?\s+"([^"]+)"\[(\d+)\](?:\([^)]*\))?\s*(?:#(.*))?$')
+_HEAD = re.compile(r'^(Switch|Ca|Rt)\s+(\d{1,6})\s+"([^"]+)"(?:\s*#\s*"?([^"]*)"?)?')
+_PORT = re.compile(
+    r'^\[(\d{1,6})\](?:\([^)]*\))?\s+"([^"]+)"\[(\d{1,6})\](?:\([^)]*\))?\s*(?:#(.*))?$'
+)
 _NAME = re.compile(r'"([^"]*)"')
 _LINK = re.compile(
-    r"^(CA|SW|RT)\s+(\d+)\s+(\d+)\s+(0x[0-9a-fA-F]+)\s+(\d{1,2}x\s+\S+)"
-    r"(?:\s+-\s+(CA|SW|RT)\s+(\d+)\s+(\d+)\s+(0x[0-9a-fA-F]+)\s+\((.*)\)|\s+(.*))?\s*$"
+    r"^(CA|SW|RT)\s+(\d{1,6})\s+(\d{1,6})\s+(0x[0-9a-fA-F]+)\s+(\d{1,2}x\s+\S+)"
+    r"(?:\s+-\s+(CA|SW|RT)\s+(\d{1,6})\s+(\d{1,6})\s+(0x[0-9a-fA-F]+)\s+\((.*)\)|\s+(.*))?\s*$"
 )
 _LOOKS = re.compile(
     r'^(?:Switch|Ca)\s+\d+\s+"|^(?:CA|SW)\s+\d+\s+\d+\s+0x[0-9a-fA-F]+\s+\d{1,2}x\s', re.MULTILINE

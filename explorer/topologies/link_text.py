@@ -19,7 +19,9 @@ from explorer.topologies.wiring import Port, Wiring
 from explorer.units import beta_us_per_mib, gbs_of_beta, parse_rate_gbs, parse_time_us
 
 MAX_NODES = 1 << 16
-_LINK = re.compile(r"^\s*\d+\s+\d+\s+\d[\d.eE+]*\s*[kKmMgGtT]?i?[bB](?:ps|/s|it/s)", re.MULTILINE)
+_LINK = re.compile(
+    r"^[ \t]*\d+[ \t]+\d+[ \t]+\d[\d.eE+]{0,20}[ \t]*[kKmMgGtT]?i?[bB](?:ps|/s|it/s)", re.MULTILINE
+)
 
 
 def looks_like_link_text(source: Source) -> bool:
@@ -99,8 +101,8 @@ def read_link_text(source: Source, nodes: int | None, sized: bool) -> Topology:
 
 def _header(source: Source, line: int, words: list[str]) -> _Header:
     where = source.at(line)
-    numbers = [int(w) for w in words if w.isascii() and w.isdigit() and len(w) < 8]
-    plain = all(w.isascii() and w.isdigit() and len(w) < 8 for w in words[:5])
+    numbers = [int(w) for w in words if w.isascii() and w.isdecimal() and len(w) < 8]
+    plain = all(w.isascii() and w.isdecimal() and len(w) < 8 for w in words[:5])
     if len(words) == 3 and len(numbers) == 3:
         header = _Header(line, numbers[0], 0, 0, numbers[1], numbers[2], "")
     elif len(words) >= 5 and plain:
@@ -137,7 +139,7 @@ def _switch_ids(
     while len(ids) < count and at < len(lines) and not _is_link(lines[at][1]):
         line, words = lines[at]
         for word in words:
-            if not (word.isascii() and word.isdigit() and int(word[:9]) < header.nodes):
+            if not (word.isascii() and word.isdecimal() and int(word[:9]) < header.nodes):
                 raise InputError(
                     Problem(
                         source.at(line),
@@ -158,7 +160,7 @@ def _switch_ids(
 
 
 def _is_link(words: list[str]) -> bool:
-    return len(words) > 3 and not words[2].isdigit()
+    return len(words) > 3 and not words[2].isdecimal()
 
 
 def _entries(
@@ -203,7 +205,7 @@ def _entry(where: str, line: int, words: list[str], nodes: int) -> _Entry:
         )
     ends = []
     for word in words[:2]:
-        if not (word.isascii() and word.isdigit() and len(word) < 8 and int(word) < nodes):
+        if not (word.isascii() and word.isdecimal() and len(word) < 8 and int(word) < nodes):
             raise InputError(Problem(where, f"node {word[:20]!r}, expected 0 to {nodes - 1}"))
         ends.append(int(word))
     if ends[0] == ends[1]:

@@ -97,11 +97,13 @@ def read_matrix(source: Source) -> Matrix:
     except csv.Error as error:
         where = source.at(max(1, reader.line_num))
         raise InputError(Problem(where, f"not valid CSV: {error}")) from None
+    if not rows:
+        raise InputError(Problem(source.name, "holds no row"))
     head = rows[0][1]
     names = head[1:]
-    if len(names) > MAX_RANKS or len(set(names)) < len(names) or not all(names):
+    if not 1 < len(names) <= MAX_RANKS or len(set(names)) < len(names) or not all(names):
         raise InputError(
-            Problem(source.at(rows[0][0]), f"expected up to {MAX_RANKS} different names")
+            Problem(source.at(rows[0][0]), f"expected 2 to {MAX_RANKS} different names")
         )
     unit, measure, factor = _unit(source, head[0])
     if [row[0] for _, row in rows[1:]] != names:

@@ -140,7 +140,7 @@ class _Reader:
         if not text:
             return default
         digits = text.removeprefix("-")
-        if digits.isascii() and digits.isdigit() and len(digits) < 12:
+        if digits.isascii() and digits.isdecimal() and len(digits) < 12:
             return int(text)
         self.problem(element.line, f"<{element.tag}> {key}: got {text!r}, expected a whole number")
         return default
@@ -270,4 +270,4 @@ class _Reader:
 def _rank(gpu: PciDevice) -> tuple[int, str]:
     text = gpu.gpu.get("rank") or gpu.gpu.get("dev") or "0"
     digits = text.removeprefix("-")
-    return (int(text) if digits.isascii() and digits.isdigit() else 0), gpu.busid
+    return (int(text) if digits.isascii() and digits.isdecimal() else 0), gpu.busid

@@ -187,7 +187,7 @@ class _Machine:
         first = cpus[0].element.attributes
         model = first.get("modelid", "")
         gbs = generations.socket_gbs(
-            first.get("vendor", ""), first.get("arch", ""), int(model) if model.isdigit() else 0
+            first.get("vendor", ""), first.get("arch", ""), int(model) if model.isdecimal() else 0
         )
         if len(cpus) > 1:
             server.join_sockets(gbs)
@@ -234,7 +234,7 @@ class _Machine:
         attributes = device.element.attributes
         generation = generations.pcie_generation(attributes.get("link_speed", ""))
         width = attributes.get("link_width", "")
-        lanes = int(width) if width.isdigit() and len(width) < 4 else 0
+        lanes = int(width) if width.isdecimal() and len(width) < 4 else 0
         if generation is None:
             self._note(
                 "assumed: PCIe 3.0 where link_speed is empty or unknown, as NCCL does, and 16 lanes"
@@ -341,7 +341,7 @@ class _Machine:
             self._note(f"{gbs:g} GB/s per xGMI lane and direction, from gcn {gcn or 'missing'}")
             return gbs
         text = gpu.gpu.get("sm", "")
-        sm = int(text) if text.isdigit() and len(text) < 5 else 80
+        sm = int(text) if text.isdecimal() and len(text) < 5 else 80
         gbs = generations.nvlink_lane_gbs(sm)
         self._note(f"{gbs:g} GB/s per NVLink and direction, from sm {text or 'missing'}")
         return gbs

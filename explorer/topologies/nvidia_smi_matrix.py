@@ -310,7 +310,7 @@ class _Reader:
             tuple(rows[name][0] if name in rows else 0 for name in names),
             cells,
             tuple(self._numa(end) for end in ends),
-            any(len(end) > 2 and end[-1].isdigit() for end in ends)
+            any(len(end) > 2 and end[-1].isdecimal() for end in ends)
             and self.trailing[-1:] == ["GPU NUMA ID"],
             2 if "GPU NUMA ID" in self.trailing else int("NUMA Affinity" in self.trailing),
             (*self.notes, *self._legend()),

@@ -13,8 +13,8 @@ from explorer.topologies.nvidia_smi import checked_nodes
 from explorer.topologies.pcie_server import PcieServer
 from explorer.topologies.source import Source
 
-_SECTION = re.compile(r"=+\s*(Weight|Hops|Link Type|Numa Nodes)\b", re.IGNORECASE)
-_NUMA = re.compile(r"GPU\[(\d+)\]\s*:\s*\(Topology\)\s*Numa Node:\s*(-?\d+)")
+_SECTION = re.compile(r"=[ \t]{0,9}(Weight|Hops|Link Type|Numa Nodes)\b", re.IGNORECASE)
+_NUMA = re.compile(r"GPU\[(\d{1,4})\]\s*:\s*\(Topology\)\s*Numa Node:\s*(-?\d{1,4})\b")
 _GPU = re.compile(r"GPU\d{1,3}")
 PCIE_GENERATION = 4
 MAX_GPUS = 128
@@ -23,7 +23,9 @@ MAX_GPUS = 128
 def looks_like_rocm_smi(source: Source) -> bool:
     """Whether one of its section titles is in it."""
     return bool(
-        re.search(r"=+\s*(Weight|Hops|Link Type) between two GPUs", source.text, re.IGNORECASE)
+        re.search(
+            r"=[ \t]{0,9}(Weight|Hops|Link Type) between two GPUs", source.text, re.IGNORECASE
+        )
     )
 
 

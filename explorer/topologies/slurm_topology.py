@@ -13,8 +13,8 @@ from explorer.topologies.wiring import Port, Wiring, expand_hosts, short_list
 
 MAX_HOSTS = 1 << 14
 _KEYS = ("SwitchName", "Switches", "Nodes", "LinkSpeed", "BlockName", "BlockSizes")
-_LINE = re.compile(r"^\s*(?:SwitchName|BlockName)\s*=", re.IGNORECASE | re.MULTILINE)
-_PAIR = re.compile(r"(\w+)\s*=\s*(\S+)")
+_LINE = re.compile(r"^[ \t]*(?:SwitchName|BlockName)[ \t]*=", re.IGNORECASE | re.MULTILINE)
+_PAIR = re.compile(r"\b(\w{1,40})\s*=\s*(\S+)")
 
 
 def looks_like_slurm(source: Source) -> bool:

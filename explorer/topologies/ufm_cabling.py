@@ -168,7 +168,7 @@ def _cables(
 def _speed(source: Source, line: int, text: str, problems: list[Problem]) -> float | None:
     if not text:
         return None
-    if text.isascii() and text.isdigit() and 0 < int(text) < 10**8:
+    if text.isascii() and text.isdecimal() and len(text) < 9 and int(text) > 0:
         return gbs_of_mbit(int(text))
     problems.append(Problem(source.at(line), f"Speed: got {text!r}, expected Mb/s such as 200000"))
     return None

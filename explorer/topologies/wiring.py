@@ -24,11 +24,14 @@ class Port:
         Where the cable ends.
     gbs
         Its rate; None where the source does not say.
+    nics
+        How many NICs it stands for, where a host's are counted as one.
     """
 
     nic: str
     switch: str
     gbs: float | None = None
+    nics: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class Wiring:
 def natural(name: str) -> tuple[tuple[int, int | str], ...]:
     """Sort key by which ``node10`` comes after ``node9``."""
     return tuple(
-        (0, int(part)) if part.isdigit() else (1, part) for part in _DIGITS.split(name) if part
+        (0, int(part)) if part.isdecimal() else (1, part) for part in _DIGITS.split(name) if part
     )
 
 
@@ -196,7 +199,12 @@ def _ranges(text: str, where: str, most: int) -> list[str]:
     ends: list[str] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()) or len(first) > 9 or len(last) > 9:
+        if (
+            not first.isdecimal()
+            or (dash and not last.isdecimal())
+            or len(first) > 9
+            or len(last) > 9
+        ):
             raise InputError(
                 Problem(where, f"got range [{text[:40]}], expected numbers such as [1-8,10]")
             )
